@@ -1,0 +1,1 @@
+"""Making kernels: the kernel language, tracing, IR, LLVM AMDGPU emission, code objects."""

@@ -1,0 +1,1 @@
+"""Arithmetic models of the chip, each a named rule with its evidence."""

@@ -1,0 +1,1 @@
+"""One definition per instruction."""

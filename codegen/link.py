@@ -1,0 +1,97 @@
+"""Links a relocatable AMDGPU object into the shared object that HIP loads (`.hsaco`), with whatever `ld.lld` there is.
+
+The emulator runs relocatable objects as they are; only a real device needs the linked form.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+TIMEOUT_SECONDS = 60
+
+
+class NoLinker(RuntimeError):
+    """No `ld.lld` on this machine; the message lists the places tried and what to install."""
+
+
+class LinkError(RuntimeError):
+    """The linker refused the object; the message carries the linker's own words."""
+
+
+def _rocm_linker(root: Path) -> list[str] | None:
+    program = root / "llvm" / "bin" / "ld.lld"
+    return [str(program)] if os.access(program, os.X_OK) and program.is_file() else None
+
+
+def _path_linker() -> list[str] | None:
+    program = shutil.which("ld.lld")
+    return [program] if program else None
+
+
+def _ziglang_linker() -> list[str] | None:
+    return [sys.executable, "-m", "ziglang", "ld.lld"] if find_spec("ziglang") else None
+
+
+def _candidates() -> Iterator[tuple[str, list[str] | None]]:
+    """Every place a linker may be, best first: what the place is called, and the command when it is there."""
+    rocm = os.environ.get("ROCM_PATH")
+    if rocm:
+        yield f"$ROCM_PATH/llvm/bin/ld.lld ({Path(rocm) / 'llvm/bin/ld.lld'})", _rocm_linker(Path(rocm))
+    else:
+        yield "$ROCM_PATH/llvm/bin/ld.lld (ROCM_PATH is not set)", None
+    yield "/opt/rocm/llvm/bin/ld.lld", _rocm_linker(Path("/opt/rocm"))
+    yield "ld.lld on PATH", _path_linker()
+    yield "the Python package ziglang (python -m ziglang ld.lld)", _ziglang_linker()
+
+
+def find_linker() -> list[str] | None:
+    """The command of the first `ld.lld` found ($ROCM_PATH, /opt/rocm, PATH, the ziglang package), or None."""
+    return next((command for _, command in _candidates() if command), None)
+
+
+def _no_linker() -> NoLinker:
+    tried = "\n".join(f"  - {place}" for place, _ in _candidates())
+    return NoLinker(
+        f"no ld.lld to link the code object with; tried:\n{tried}\n"
+        "Install ROCm's LLVM (and set ROCM_PATH), or LLVM's lld package, or run `pip install ziglang`. "
+        "The emulator needs no linker: it runs the relocatable object itself."
+    )
+
+
+def link(object_bytes: bytes) -> bytes:
+    """The `.hsaco` (ELF shared object) of one relocatable AMDGPU object, both as file contents.
+
+    Raises NoLinker when no linker is found, and LinkError with the linker's message when it fails.
+    """
+    command = find_linker()
+    if command is None:
+        raise _no_linker()
+    with tempfile.TemporaryDirectory(prefix="gfx950-link-") as folder:
+        source, target = Path(folder, "kernel.o"), Path(folder, "kernel.hsaco")
+        source.write_bytes(object_bytes)
+        arguments = [*command, "-shared", "--no-undefined", str(source), "-o", str(target)]
+        _run(arguments, command)
+        return target.read_bytes()
+
+
+def _run(arguments: list[str], command: list[str]) -> None:
+    shown = " ".join(command)
+    try:
+        done = subprocess.run(arguments, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False)
+    except OSError as problem:
+        raise LinkError(f"the linker `{shown}` could not be started: {problem}") from problem
+    except subprocess.TimeoutExpired as problem:
+        raise LinkError(f"the linker `{shown}` did not finish in {TIMEOUT_SECONDS} seconds") from problem
+    if done.returncode != 0:
+        words = (done.stderr or done.stdout).strip() or "(it said nothing)"
+        raise LinkError(
+            f"the linker `{shown}` failed with status {done.returncode}:\n{words}\n"
+            "The input must be one relocatable AMDGPU object without undefined symbols."
+        )

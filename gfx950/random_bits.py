@@ -1,8 +1,8 @@
 """Random test data whose bits are the same on every host, for every numpy and for ever.
 
-The generator is Philox4x32-10 (Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC11), written in
-integer operations only: a word is a pure function of its stream and its index, so a longer array starts with the shorter one.
-A stream is named by a string (the first 8 bytes of its SHA-256, little-endian, are the Philox key) or by an integer
+The generator is Philox4x32-10 (Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC11),
+written in integer operations only: a word is a pure function of its stream and its index, so a longer array starts
+with the shorter one. A stream is named by a string (the first 8 bytes of its SHA-256, little-endian, are the Philox key) or by an integer
 below 2^64 (the key itself).
 
 Nothing here calls a mathematical library or rounds: every value is an integer times a power of two, exact in its dtype.
@@ -63,14 +63,15 @@ def bits32(key: Key, shape: Shape) -> NDArray[np.uint32]:
 
 def uniform(key: Key, shape: Shape) -> NDArray[np.float32]:
     """float32 of `shape` in [0, 1): the top 24 bits of each word times 2^-24, exact."""
-    return (bits32(key, shape) >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)
+    top = (bits32(key, shape) >> np.uint32(8)).astype(np.float32)
+    return np.multiply(top, np.float32(2.0**-24), dtype=np.float32)
 
 
 def bell(key: Key, shape: Shape) -> NDArray[np.float32]:
     """Normal-like float32 of `shape`: mean 0, variance 1 (less 2^-32), symmetric, within +-6 (Irwin-Hall, n = 12).
 
-    Six words give twelve 16-bit uniforms, each taken at the middle of its cell; their sum less 6 is a multiple of 2^-16 that
-    float32 holds exactly.
+    Six words give twelve 16-bit uniforms, each taken at the middle of its cell; their sum less 6 is a multiple of 2^-16
+    that float32 holds exactly.
     """
     size = math.prod(shape) if isinstance(shape, tuple) else shape
     halves = bits32(key, (size, _HALVES_OF_BELL // 2)).astype("<u4").view("<u2").astype(np.int64)
@@ -79,7 +80,7 @@ def bell(key: Key, shape: Shape) -> NDArray[np.float32]:
 
 
 def integers(key: Key, shape: Shape, low: int, high: int) -> NDArray[np.int64]:
-    """int64 of `shape` in low .. high-1: the high half of word * (high - low), so values differ in weight by at most 2^-32.
+    """int64 of `shape` in low .. high-1: the high half of word * (high - low), so weights differ by at most 2^-32.
 
     Raises ValueError unless 1 <= high - low <= 2^32.
     """

@@ -2,8 +2,8 @@
 
 The generator is Philox4x32-10 (Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC11),
 written in integer operations only: a word is a pure function of its stream and its index, so a longer array starts
-with the shorter one. A stream is named by a string (the first 8 bytes of its SHA-256, little-endian, are the Philox key) or by an integer
-below 2^64 (the key itself).
+with the shorter one. A stream is named by a string (the first 8 bytes of its SHA-256, little-endian, are the
+Philox key) or by an integer below 2^64 (the key itself).
 
 Nothing here calls a mathematical library or rounds: every value is an integer times a power of two, exact in its dtype.
 """
@@ -63,8 +63,7 @@ def bits32(key: Key, shape: Shape) -> NDArray[np.uint32]:
 
 def uniform(key: Key, shape: Shape) -> NDArray[np.float32]:
     """float32 of `shape` in [0, 1): the top 24 bits of each word times 2^-24, exact."""
-    top = (bits32(key, shape) >> np.uint32(8)).astype(np.float32)
-    return np.multiply(top, np.float32(2.0**-24), dtype=np.float32)
+    return (bits32(key, shape) >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)
 
 
 def bell(key: Key, shape: Shape) -> NDArray[np.float32]:
@@ -76,7 +75,8 @@ def bell(key: Key, shape: Shape) -> NDArray[np.float32]:
     size = math.prod(shape) if isinstance(shape, tuple) else shape
     halves = bits32(key, (size, _HALVES_OF_BELL // 2)).astype("<u4").view("<u2").astype(np.int64)
     total = halves.sum(axis=1) + _HALVES_OF_BELL // 2 - (_HALVES_OF_BELL // 2 << 16)
-    return (total.astype(np.float32) * np.float32(2.0**-16)).reshape(shape)
+    scaled: NDArray[np.float32] = total.astype(np.float32) * np.float32(2.0**-16)
+    return scaled.reshape(shape)
 
 
 def integers(key: Key, shape: Shape, low: int, high: int) -> NDArray[np.int64]:

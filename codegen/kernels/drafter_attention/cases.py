@@ -1,8 +1,8 @@
 """The drafter attention problem: its constants, its input arrays and the named cases, the same bits on every host.
 
-Every byte that a correct kernel must not use is poisoned: cache keys outside [lo, hi], the rows that the kernel itself writes,
-unused cache blocks (among them the first and the last, which clamped block-table entries reach) and cos/sin rows of positions
-that no token has hold NaNs.
+Every byte that a correct kernel must not use is poisoned: cache keys outside [lo, hi], the rows that the kernel itself
+writes, unused cache blocks (among them the first and the last, which clamped block-table entries reach) and cos/sin rows
+of positions that no token has hold NaNs.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Request:
     """One request of a case.
 
     first_position: position of its first row (the rows are consecutive). seq_len: keys it claims; None means
-    first_position + 7. writes: its rows have cache slots; otherwise the slots are -1 and the keys are already in the cache.
+    first_position + 7. writes: its rows have cache slots; otherwise the slots are -1 and the cache holds the keys.
     """
 
     first_position: int
@@ -73,8 +73,8 @@ class Request:
 class DataStyle:
     """How the values are drawn: bell-shaped with these means and widths.
 
-    gamma_*: of the norm weights (the norm multiplies by 1 + gamma). k, v: width of the cached keys and values. x: width of the
-    QKV rows. zero_rows: every third QKV row is zero, with both signs. sink: every 97th key is 8 times larger.
+    gamma_*: of the norm weights (the norm multiplies by 1 + gamma). k, v: width of the cached keys and values. x: width
+    of the QKV rows. zero_rows: every third QKV row is zero, with both signs. sink: every 97th key is 8 times larger.
     codes: the cache holds every finite E4M3 code alike, instead of bell-shaped values.
     """
 
@@ -90,7 +90,7 @@ class DataStyle:
 
 @dataclass(frozen=True)
 class Case:
-    """A named problem. requests: in order. na: partitions of each request. style: the values. why: what it is there for."""
+    """A named problem. requests: in order. na: partitions of each request. why: its purpose. style: the values."""
 
     name: str
     requests: tuple[Request, ...]
@@ -104,9 +104,9 @@ class Inputs:
     """What the kernel reads, T = 7 * requests tokens; bf16 arrays hold their bits as uint16.
 
     qkv: bf16 [T][2304], columns q (16 heads of 128) | k | v. positions, slots: int64 [T]; a slot is
-    physical block * 128 + row, or -1 (nothing is written). seq_lens: int32 [requests]. block_table: int32 [requests][bt_width].
-    cache: E4M3 bytes uint8 [nblk][128][256], a key's K then V; the kernel writes the new rows into it. qn, kn: bf16 [128].
-    cos_sin: bf16 [positions][64]. na: partitions per request. eps: of the head norm.
+    physical block * 128 + row, or -1 (nothing is written). seq_lens: int32 [requests].
+    block_table: int32 [requests][bt_width]. cache: E4M3 bytes uint8 [nblk][128][256], a key's K then V; the kernel writes
+    the new rows into it. qn, kn: bf16 [128]. cos_sin: bf16 [positions][64]. na: partitions per request. eps: of the norm.
     """
 
     case: str
@@ -151,15 +151,14 @@ def _digest(array: NDArray[np.generic]) -> str:
 
 
 def build(case: Case) -> Inputs:
-    """The arrays of a case, a function of its contents and name only. Raises ValueError when the case makes no sense."""
+    """The arrays of a case, a function of its contents and name. Raises ValueError when the case makes no sense."""
     _check(case)
     table, nblk = _block_table(case)
     cache = _cache(case, table, nblk)
     positions = np.concatenate([r.first_position + np.arange(QPR, dtype=np.int64) for r in case.requests])
     slots = _slots(case, table)
-    cache.reshape(-1, KEY_BYTES)[slots[slots >= 0]] = _poison(
-        f"{case.name}/new rows", (int((slots >= 0).sum()), KEY_BYTES)
-    )
+    written = slots[slots >= 0]
+    cache.reshape(-1, KEY_BYTES)[written] = _poison(f"{case.name}/new rows", (written.size, KEY_BYTES))
     return Inputs(
         case=case.name,
         na=case.na,
@@ -181,20 +180,18 @@ def _check(case: Case) -> None:
     if not case.requests:
         raise ValueError(f"case {case.name!r} has no requests; it needs at least one")
     for number, request in enumerate(case.requests):
-        last = request.first_position + QPR - 1
+        where, last = f"case {case.name!r}, request {number}", request.first_position + QPR - 1
         if request.first_position < 0:
-            raise ValueError(
-                f"case {case.name!r}, request {number}: first position {request.first_position} is negative"
-            )
+            raise ValueError(f"{where}: first position {request.first_position} is negative")
         if request.writes and last > request.window[1]:
             raise ValueError(
-                f"case {case.name!r}, request {number}: its row at position {last} is written but lies after its last key "
-                f"{request.window[1]}; raise seq_len or set writes=False"
+                f"{where}: its row at position {last} is written but lies after its last key {request.window[1]}; "
+                "raise seq_len or set writes=False"
             )
 
 
 def _block_table(case: Case) -> tuple[NDArray[np.int32], int]:
-    """int32 [requests][bt_width] and the number of cache blocks: blocks 1 .. nblk-2 shuffled, every other entry garbage."""
+    """int32 [requests][bt_width] and nblk: blocks 1 .. nblk-2 shuffled over the windows, garbage in all other entries."""
     used = sum(len(r.blocks) for r in case.requests)
     nblk = used + 3
     garbage = np.array([*_GARBAGE_ENTRIES, 0, nblk - 1, nblk], dtype=np.int64)
@@ -270,8 +267,8 @@ def _cos_sin_rows(positions: NDArray[np.int64]) -> NDArray[np.uint16]:
 def _rotations(count: int) -> NDArray[np.uint16]:
     """bf16 [count][64]: cos and sin of position * angle for 32 falling angles, `count` a power of two.
 
-    No trigonometry: the first angle of each dim is given by a rational point of the circle, and the table doubles by rotating
-    what it has by its next power, in float64 additions and multiplications only.
+    No trigonometry: the first angle of each dim is a rational point of the circle, and the table doubles by rotating what
+    it has by its next power, in float64 additions and multiplications only.
     """
     tangent = np.multiply.accumulate(np.array([_FIRST_HALF_TANGENT] + [_ROPE_RATIO] * (ROT // 2 - 1)))
     cos, sin = np.ones((1, ROT // 2)), np.zeros((1, ROT // 2))
@@ -326,9 +323,7 @@ _ALL_CASES = [
     Case("tiny", _at(310), 2, "subnormal q, k and v: all keys weigh alike", _TINY),
     Case("zeros", _at(150, 260), 2, "zero QKV rows of both signs", DataStyle(zero_rows=True, x=0.001)),
     Case("codes", _at(450), 2, "every finite E4M3 code in the cache", DataStyle(codes=True, gamma_q=(-0.75, 0.0625))),
-    Case(
-        "sink", _at(400, 1500), 4, "a few dominant keys, P spread down to its subnormals", DataStyle(sink=True, v=4.0)
-    ),
+    Case("sink", _at(400, 1500), 4, "a few dominant keys, P down to its subnormals", DataStyle(sink=True, v=4.0)),
 ]
 
 CASES: dict[str, Case] = {case.name: case for case in _ALL_CASES}

@@ -1,8 +1,8 @@
 """The drafter attention problem: its constants, its input arrays and the named cases, the same bits on every host.
 
 Every byte that a correct kernel must not use is poisoned: cache keys outside [lo, hi], the rows that the kernel itself
-writes, unused cache blocks (among them the first and the last, which clamped block-table entries reach) and cos/sin rows
-of positions that no token has hold NaNs.
+writes, unused cache blocks (among them the first and the last, which clamped block-table entries reach) and cos/sin
+rows of positions that no token has hold NaNs.
 """
 
 from __future__ import annotations
@@ -105,8 +105,9 @@ class Inputs:
 
     qkv: bf16 [T][2304], columns q (16 heads of 128) | k | v. positions, slots: int64 [T]; a slot is
     physical block * 128 + row, or -1 (nothing is written). seq_lens: int32 [requests].
-    block_table: int32 [requests][bt_width]. cache: E4M3 bytes uint8 [nblk][128][256], a key's K then V; the kernel writes
-    the new rows into it. qn, kn: bf16 [128]. cos_sin: bf16 [positions][64]. na: partitions per request. eps: of the norm.
+    block_table: int32 [requests][bt_width]. cache: E4M3 bytes uint8 [nblk][128][256], a key's K then V; the kernel
+    writes the new rows into it. qn, kn: bf16 [128]. cos_sin: bf16 [positions][64]. na: partitions per request.
+    eps: of the head norm.
     """
 
     case: str
@@ -191,7 +192,7 @@ def _check(case: Case) -> None:
 
 
 def _block_table(case: Case) -> tuple[NDArray[np.int32], int]:
-    """int32 [requests][bt_width] and nblk: blocks 1 .. nblk-2 shuffled over the windows, garbage in all other entries."""
+    """int32 [requests][bt_width] and nblk: blocks 1 .. nblk-2 shuffled over the windows, garbage in other entries."""
     used = sum(len(r.blocks) for r in case.requests)
     nblk = used + 3
     garbage = np.array([*_GARBAGE_ENTRIES, 0, nblk - 1, nblk], dtype=np.int64)
@@ -267,8 +268,8 @@ def _cos_sin_rows(positions: NDArray[np.int64]) -> NDArray[np.uint16]:
 def _rotations(count: int) -> NDArray[np.uint16]:
     """bf16 [count][64]: cos and sin of position * angle for 32 falling angles, `count` a power of two.
 
-    No trigonometry: the first angle of each dim is a rational point of the circle, and the table doubles by rotating what
-    it has by its next power, in float64 additions and multiplications only.
+    No trigonometry: the first angle of each dim is a rational point of the circle, and the table doubles by rotating
+    what it has by its next power, in float64 additions and multiplications only.
     """
     tangent = np.multiply.accumulate(np.array([_FIRST_HALF_TANGENT] + [_ROPE_RATIO] * (ROT // 2 - 1)))
     cos, sin = np.ones((1, ROT // 2)), np.zeros((1, ROT // 2))

@@ -1,0 +1,261 @@
+"""Matrix arithmetic of v_mfma_f32_*: the rule that decides its bits, the open questions as named switches, and the natives.
+
+No public rule of CDNA4's matrix arithmetic exists. The default is the rule measured on CDNA3 (gfx942) with gfx950's shapes and formats; whatever
+that leaves open is a field of `MfmaModel`, so that a capture from a real device can decide it. `evaluate` runs any model; the natives in
+`gfx950.arithmetic.native.NATIVES` run `DEFAULT`, fast.
+
+One output element is a chain over groups of k: each group's rounded f32 result is the C of the next. A group of L products with C:
+ a. zero products are dropped; a product's exponent is the sum of its factors' exponents (a subnormal has the smallest normal exponent), e_dot the largest.
+ b. every product is cut toward zero `product_bits` below e_dot and the cut products are summed exactly.
+ c. with a split, a and b run on either part alone, and the part sums are floored to `product_bits` below the larger e_dot.
+ d. e_max = max(e_dot, e_C); the sum is floored `dot_bits` below e_max, C `c_bits` below it (and dropped more than `c_window` below).
+ e. their sum is floored `sum_bits` below its own exponent.
+ f. that is rounded to f32, nearest even, with gradual underflow; an exact zero is +0.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from gfx950.arithmetic.native import NATIVES, declare
+from gfx950.evidence import Evidence, Rule, rule
+
+Words = npt.NDArray[np.uint32]
+
+
+class Format(enum.IntEnum):
+    """Element formats; 0 to 4 are the ISA's CBSZ and BLGP codes of F8F6F4. FNUZ is gfx942's and has no native here."""
+
+    fp8 = 0
+    bf8 = 1
+    fp6 = 2
+    bf6 = 3
+    fp4 = 4
+    f16 = 5
+    bf16 = 6
+    fp8_fnuz = 7
+    bf8_fnuz = 8
+
+
+FIELD_BITS = (8, 8, 6, 6, 4, 16, 16, 8, 8)
+
+
+class Split(enum.IntEnum):
+    """How a group is cut in two parts that are aligned apart (step c)."""
+
+    none = 0
+    even_odd = 1
+    halves = 2
+
+
+class GroupOrder(enum.IntEnum):
+    """Order in which k is cut into groups: `logical` ascending, or `physical`, lane group by lane group as registers hold it."""
+
+    logical = 0
+    physical = 1
+
+
+class ScaleEntry(enum.IntEnum):
+    """Where a block scale enters: at every product's exponent before alignment, or at the f32 sum of its whole block of 32,
+    which then meets C in one more step d to f."""
+
+    product_exponent = 0
+    block_sum = 1
+
+
+NO_WINDOW = 1 << 20
+
+
+class GroupRule(NamedTuple):
+    """The numbers of one group step, named as in the module's text; all counts of bits or of products."""
+
+    length: int
+    split: int = Split.none
+    product_bits: int = 24
+    dot_bits: int = 32
+    c_bits: int = 24
+    c_window: int = NO_WINDOW
+    sum_bits: int = 31
+    product_overflow: int = 1  # 1: a product of magnitude 2^128 or more is Inf before anything is summed
+
+
+_HALF = GroupRule(8)
+_BYTE = GroupRule(16, Split.even_odd, c_window=25, product_overflow=0)
+
+
+@dataclass(frozen=True)
+class MfmaModel:
+    """One candidate for the arithmetic. half: f16 and bf16; byte: fp8 and bf8, also mixed with smaller ones; small: fp6, bf6, fp4 only.
+
+    nan_bits: the NaN every NaN result gets. Raises ValueError for widths that 64-bit integers cannot hold.
+    """
+
+    half: GroupRule = _HALF
+    byte: GroupRule = _BYTE
+    small: GroupRule = _BYTE
+    group_order: GroupOrder = GroupOrder.logical
+    scale_entry: ScaleEntry = ScaleEntry.product_exponent
+    nan_bits: int = 0x7FC00000
+
+    def __post_init__(self) -> None:
+        for name in ("half", "byte", "small"):
+            _check_group(name, getattr(self, name))
+        if not 0x7F800000 < self.nan_bits & 0x7FFFFFFF <= 0x7FFFFFFF:
+            raise ValueError(f"nan_bits {self.nan_bits:#x} is no f32 NaN")
+
+    def group_rule(self, format_a: Format, format_b: Format) -> GroupRule:
+        """The group step for this pair of formats."""
+        bits = max(FIELD_BITS[format_a], FIELD_BITS[format_b])
+        return self.half if bits == 16 else self.byte if bits == 8 else self.small
+
+
+def _check_group(name: str, group: GroupRule) -> None:
+    if group.length not in (1, 2, 4, 8, 16, 32, 64, 128):
+        raise ValueError(f"{name}.length {group.length} is not a power of two up to 128")
+    if not 22 <= group.product_bits <= group.dot_bits <= 40 or not 0 <= group.c_bits <= group.dot_bits:
+        raise ValueError(f"{name}: want 22 <= product_bits <= dot_bits <= 40 and 0 <= c_bits <= dot_bits, got {group}")
+    if not 24 <= group.sum_bits <= 60:
+        raise ValueError(f"{name}.sum_bits {group.sum_bits} is not within 24..60")
+
+
+DEFAULT = MfmaModel()
+
+_GFX942 = "MMA-Sim 2.1.1 (arXiv 2511.10909): MI300X probes and random full-bit tests"
+RULES: tuple[Rule, ...] = (
+    rule("mfma.group_length.f16_bf16", Evidence.carried, _GFX942, "f16 and bf16: groups of 8 products."),
+    rule("mfma.group_length.fp8_bf8", Evidence.carried, _GFX942, "fp8 and bf8: groups of 16 products, at every K and also in F8F6F4."),
+    rule("mfma.group_length.fp6_fp4", Evidence.chosen, "nothing published", "fp6, bf6, fp4: the same group step as fp8."),
+    rule("mfma.group_order", Evidence.carried, _GFX942, "Groups follow each other in ascending logical k, each through a rounded f32."),
+    rule("mfma.split", Evidence.carried, _GFX942, "8-bit formats align even and odd k apart, then floor both to the larger exponent."),
+    rule("mfma.product_bits", Evidence.carried, _GFX942, "Products are cut toward zero 24 bits below the group's largest exponent."),
+    rule("mfma.dot_bits", Evidence.carried, _GFX942, "The group sum is floored 32 bits below the larger of its and C's exponent."),
+    rule("mfma.c_bits", Evidence.carried, _GFX942, "C is floored 24 bits below that exponent."),
+    rule("mfma.c_window", Evidence.carried, _GFX942, "8-bit formats drop C more than 25 binades below; f16 and bf16 never drop it."),
+    rule("mfma.sum_bits", Evidence.carried, _GFX942, "The total is floored 31 bits below its exponent, then rounded to nearest even."),
+    rule("mfma.product_overflow", Evidence.carried, _GFX942, "A bf16 product of 2^128 or more is Inf before summing."),
+    rule("mfma.subnormals", Evidence.spec, "CDNA4 ISA 7.1.2, 7.4", "Subnormal inputs, C and D are kept whatever MODE says."),
+    rule("mfma.overflow", Evidence.spec, "CDNA4 ISA 7.1.2", "An f32 that overflows is Inf, or the largest finite value under FP16_OVFL."),
+    rule("mfma.overflow_step", Evidence.chosen, "nothing published", "FP16_OVFL acts at every group's rounding; an Inf that came in stays Inf."),
+    rule("mfma.specials", Evidence.carried, _GFX942, "Inf * 0 and Inf - Inf are NaN; Inf and NaN of A, B and C propagate."),
+    rule("mfma.nan_bits", Evidence.chosen, "nothing published", "Every NaN result is 0x7FC00000."),
+    rule("mfma.signed_zero", Evidence.carried, _GFX942, "An exactly zero total is +0, also for C = -0."),
+    rule("mfma.scale_entry", Evidence.chosen, "CDNA4 ISA 7.2 gives only the value", "Block scales add to product exponents before C is aligned."),
+    rule("mfma.scale_nan", Evidence.chosen, "CDNA4 ISA 7.2: 0xFF is NaN", "A NaN scale makes its whole row or column NaN, even with zero data."),
+)
+
+
+class Shape(NamedTuple):
+    """One dense shape. rows: M and N. depth: K. lane_items: elements a lane holds of A and of B. c_registers: registers of C and D.
+
+    operand_registers: registers reserved for A and for B in a native's inputs. blocks: K blocks with their own scale, 0 where there are none.
+    """
+
+    rows: int
+    depth: int
+    lane_items: int
+    operand_registers: int
+    blocks: int
+
+    @property
+    def c_registers(self) -> int:
+        return self.rows * self.rows // 64
+
+
+SHAPES: dict[str, Shape] = {
+    "mfma_f8f6f4_16x16x128": Shape(16, 128, 32, 8, 4),
+    "mfma_f8f6f4_32x32x64": Shape(32, 64, 32, 8, 2),
+    "mfma_16x16x32_f8": Shape(16, 32, 8, 2, 0),
+    "mfma_32x32x16_f8": Shape(32, 16, 8, 2, 0),
+    "mfma_16x16x32_f16": Shape(16, 32, 8, 4, 0),
+    "mfma_32x32x16_f16": Shape(32, 16, 8, 4, 0),
+    "mfma_16x16x16_f16": Shape(16, 16, 4, 2, 0),
+    "mfma_32x32x8_f16": Shape(32, 8, 4, 2, 0),
+}
+
+
+def pack_parameters(
+    format_a: Format,
+    format_b: Format,
+    *,
+    scaled: bool = False,
+    scale_byte_a: int = 0,
+    scale_byte_b: int = 0,
+    clamp: bool = False,
+) -> int:
+    """The `parameters` word of every MFMA native.
+
+    [2:0] format of A (CBSZ for F8F6F4), [5:3] of B (BLGP), [6] scaled (ABID[0]), [8:7] and [10:9] the byte of the scale registers of
+    A and B, [11] FP16_OVFL. Raises ValueError for a format without native or a byte outside 0..3.
+    """
+    if max(format_a, format_b) > Format.bf16:
+        raise ValueError(f"formats {format_a!r}, {format_b!r}: FNUZ is not a gfx950 format")
+    if not (0 <= scale_byte_a <= 3 and 0 <= scale_byte_b <= 3):
+        raise ValueError(f"scale bytes {scale_byte_a}, {scale_byte_b} are not within 0..3")
+    return format_a | format_b << 3 | scaled << 6 | scale_byte_a << 7 | scale_byte_b << 9 | clamp << 11
+
+
+def _check_formats(name: str, format_a: Format, format_b: Format) -> None:
+    f8f6f4 = name.startswith("mfma_f8f6f4")
+    legal = range(5) if f8f6f4 else range(2) if name.endswith("_f8") else (Format.f16, Format.bf16)
+    if format_a not in legal or format_b not in legal or (name.endswith("_f16") and format_a != format_b):
+        raise ValueError(f"{name} does not multiply {format_a!r} by {format_b!r}")
+
+
+def evaluate(name: str, inputs: Words, parameters: int, model: MfmaModel = DEFAULT) -> Words:
+    """What the native `name` gives for one item under any model, by the plain rule; slow, the reference of the fast natives.
+
+    inputs: uint32 (n_in, 64). Returns uint32 (n_out, 64). Raises ValueError for an unknown name, shape or format pair.
+    """
+    from gfx950.arithmetic import mfma_rule
+
+    if name not in SHAPES:
+        raise ValueError(f"no MFMA native {name!r}; there are {', '.join(SHAPES)}")
+    if inputs.shape != (NATIVES[name].n_in, 64):
+        raise ValueError(f"{name} takes inputs of shape ({NATIVES[name].n_in}, 64), got {inputs.shape}")
+    formats = Format(parameters & 7), Format(parameters >> 3 & 7)
+    _check_formats(name, *formats)
+    outputs = np.empty((NATIVES[name].n_out, 64), np.uint32)
+    settings = mfma_rule.Settings(model.group_order, model.scale_entry, model.nan_bits)
+    mfma_rule.run_registers(np.ascontiguousarray(inputs), outputs, parameters, SHAPES[name], model.group_rule(*formats), settings)
+    return outputs
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A matrix of element codes: (rows, K) uint16, one code an element; B is given transposed. scales: E8M0 bytes (rows, K / 32) or none."""
+
+    codes: npt.NDArray[np.uint16]
+    format: Format
+    scales: npt.NDArray[np.uint8] | None = field(default=None)
+
+
+def multiply(a: Operand, b: Operand, c: Words, model: MfmaModel = DEFAULT, *, clamp: bool = False) -> Words:
+    """D = A B + C on element codes, free of register layouts and of shapes, groups in ascending k. c, D: f32 bits (M, N).
+
+    K must be a multiple of the group length or less than it. Raises ValueError where the sizes do not fit together.
+    """
+    from gfx950.arithmetic import mfma_rule
+
+    depth = a.codes.shape[1]
+    if b.codes.shape[1] != depth or c.shape != (len(a.codes), len(b.codes)):
+        raise ValueError(f"A {a.codes.shape}, B transposed {b.codes.shape} and C {c.shape} do not fit together")
+    group = model.group_rule(a.format, b.format)
+    if depth > group.length and depth % group.length:
+        raise ValueError(f"K = {depth} is no multiple of the group length {group.length}")
+    scales = [np.empty((0, 0), np.uint8) if x.scales is None else x.scales for x in (a, b)]
+    settings = mfma_rule.Settings(model.group_order, model.scale_entry, model.nan_bits)
+    formats = int(a.format), int(b.format)
+    order = np.arange(depth)
+    d = np.empty(c.shape, np.uint32)
+    mfma_rule.multiply_codes(a.codes, b.codes, *scales, np.ascontiguousarray(c), d, order, formats, group, settings, clamp)
+    return d
+
+
+for _name, _shape in SHAPES.items():
+    _inputs = 2 * _shape.operand_registers + _shape.c_registers + (2 if _shape.blocks else 0)
+    declare(_name, _inputs, _shape.c_registers, f"gfx950.arithmetic.mfma_natives:{_name}")

@@ -1,0 +1,509 @@
+"""Executes one decoded instruction on any engine: operands in, the definition's body, results out.
+
+Everything that wraps an instruction lives here, once: source codes and literals, register files, EXEC masking, DPP, SDWA,
+neg, abs, op_sel, clamp, omod. A `State` holds the registers; the numpy wave and the translator's block are two of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from emu.modifiers import (
+    apply_clamp,
+    apply_neg_abs,
+    apply_omod,
+    dpp_lanes,
+    sdwa_merge,
+    sdwa_select,
+)
+from gfx950.isa.encoding import LITERAL, Decoded
+from gfx950.isa.registry import Instruction, Parameter
+from gfx950.lanes import F16, F32, F64, U32, U64, Engine, Float, Lanes, Mask, Mode, Raw, Words, float_bits, join, split
+
+VCC, M0, EXEC = 106, 124, 126
+AGPR = 256  # index of a0 in the unified register file
+INLINE_FLOATS = {240: 0.5, 241: -0.5, 242: 1.0, 243: -1.0, 244: 2.0, 245: -2.0, 246: 4.0, 247: -4.0}
+INLINE_TWO_PI = {16: 0x3118, 32: 0x3E22F983, 64: 0x3FC45F306DC9C882}  # 1 / (2 pi) [isa_digest_core 1]
+
+
+class State(Protocol):
+    """The registers and memories an instruction sees. Raw values belong to `engine`."""
+
+    engine: Engine
+
+    def sgpr(self, index: int) -> Raw:
+        """The 32-bit scalar at scalar code `index` (0..127)."""
+        ...
+
+    def set_sgpr(self, index: int, value: Raw) -> None:
+        """Writes a 32-bit scalar register."""
+        ...
+
+    def vgpr(self, index: int) -> Raw:
+        """The 64 lanes of a vector register: 0..255 v, 256..511 a."""
+        ...
+
+    def set_vgpr(self, index: int, value: Raw, mask: Raw | None) -> None:
+        """Writes the lanes in `mask` (None: all)."""
+        ...
+
+    def scc(self) -> Raw:
+        """SCC, a scalar mask."""
+        ...
+
+    def set_scc(self, value: Raw) -> None:
+        """Writes SCC."""
+        ...
+
+    def exec_mask(self) -> Raw:
+        """EXEC as a mask of lanes."""
+        ...
+
+    def memory(self, space: str, decoded: Decoded) -> Any:
+        """The LaneMemory `lds` or `global`, or the ScalarMemory `scalar_memory`."""
+        ...
+
+    def scalar_special(self, code: int) -> Raw:
+        """Apertures and the like: source codes 235..238."""
+        ...
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """Where control goes: kind (branch, jump, end, barrier, trap), the scalar condition (None: always), the target (an
+    address, or a 64-bit scalar for jump)."""
+
+    kind: str
+    condition: Raw | None = None
+    target: Any = None
+
+
+class UnsupportedForm(Exception):
+    """A legal encoding of a known instruction that this emulator does not run yet."""
+
+
+def execute(decoded: Decoded, state: State) -> Transfer | None:
+    """Runs one instruction. Returns how control leaves it, None for the next instruction."""
+    instruction = decoded.instruction
+    if instruction.flow in ("nothing", "wait"):
+        return None
+    if instruction.flow in ("end", "barrier"):
+        return Transfer(instruction.flow)
+    operands = Operands(decoded, state)
+    if instruction.packed:
+        operands.run_packed()
+        return None
+    results = instruction.body(*(operands.read(p) for p in instruction.parameters))
+    if instruction.flow == "branch":
+        offset = decoded.fields["simm16"]
+        target = decoded.pc + decoded.nbytes + 4 * (offset - 0x10000 if offset & 0x8000 else offset)
+        return Transfer("branch", results.raw if results is not None else None, target)
+    return operands.write(results)
+
+
+class Operands:
+    """The operands of one instruction: reads parameters, writes results."""
+
+    def __init__(self, decoded: Decoded, state: State) -> None:
+        self.decoded = decoded
+        self.state = state
+        self.engine = state.engine
+        self.fields = decoded.fields
+        self.instruction: Instruction = decoded.instruction
+        self.write_mask: Raw | None = None  # lanes a DPP form may write, beside EXEC
+
+    # ---- reading -------------------------------------------------------------------------------------------------------
+
+    def read(self, parameter: Parameter) -> Any:
+        """The value of one parameter of the body."""
+        if parameter.kind is Mode:
+            return self.engine.mode
+        if parameter.kind is int:
+            return self._immediate(parameter.name)
+        reader = _SPECIAL.get(parameter.name)
+        if reader is not None:
+            return reader(self)
+        if parameter.place in ("lds", "global", "scalar_memory"):
+            return self.state.memory(parameter.place, self.decoded)
+        return self._read_field(parameter)
+
+    def _immediate(self, name: str) -> int:
+        if name == "literal":
+            return self.decoded.literal or 0
+        if name == "offset" and self.decoded.form == "DS":
+            return self.fields["offset0"] | self.fields["offset1"] << 8
+        if name.startswith("scale_"):
+            return (self.decoded.scale or {}).get(name.removeprefix("scale_"), 0)
+        value = self.fields.get(name, 0)
+        return value - 0x10000 if name == "simm16" and self.decoded.form == "SOPK" and value & 0x8000 else value
+
+    def _read_field(self, parameter: Parameter) -> Any:
+        name, form = parameter.name, self.decoded.form
+        if form in ("SOP1", "SOP2", "SOPC", "SOPK"):
+            return self._scalar(self.fields[name], parameter.kind)
+        if form == "SMEM":
+            return self._scalar(self.fields["sdata" if name == "data0" else name], parameter.kind)
+        if form in ("DS", "FLAT", "MUBUF"):
+            return self._memory_register(parameter)
+        return self._vector_operand(parameter)
+
+    def _memory_register(self, parameter: Parameter) -> Any:
+        name = {"data0": "data0" if self.decoded.form == "DS" else "data"}.get(parameter.name, parameter.name)
+        acc = AGPR if self.fields["acc"] and name not in ("addr", "vaddr") else 0
+        return self._registers(self.fields[name] + acc, parameter.kind)
+
+    def _vector_operand(self, parameter: Parameter) -> Any:
+        name = parameter.name
+        if name == "vdst":
+            return self._registers(self.fields["vdst"] + (AGPR if self.fields.get("acc_cd") else 0), parameter.kind)
+        if name in ("scale_a", "scale_b"):
+            code = (self.decoded.scale or {})["src0" if name == "scale_a" else "src1"]
+            return self._source(code, parameter.kind)
+        code = self._source_code(name)
+        if parameter.place == "scalar":
+            return self._scalar(code & 0xFF if code < 256 else code, parameter.kind)
+        value = self._source(code, parameter.kind, self._half(name))
+        return self._modified(name, parameter, value)
+
+    def _source_code(self, name: str) -> int:
+        form, fields = self.decoded.form, self.fields
+        index = int(name[-1])
+        if self.decoded.dpp is not None and index == 0:
+            return 256 + self.decoded.dpp["src0"]
+        if self.decoded.sdwa is not None:
+            sdwa = self.decoded.sdwa
+            if index == 0:
+                return sdwa["src0"] + (0 if sdwa["s0"] else 256)
+            return fields["src1"] + (0 if sdwa["s1"] else 256)
+        if form in ("VOP2", "VOPC") and index == 1:
+            return 256 + fields["src1"]
+        code = fields[name]
+        if self.instruction.encoding.startswith("MAI") and code >= 256:
+            acc = fields["acc_cd"] if index == 2 else fields["acc"] >> index & 1
+            return code + (AGPR if acc else 0)
+        return code
+
+    def _half(self, name: str) -> int:
+        """Which 16-bit half a 16-bit source comes from (VOP3 op_sel)."""
+        return self.fields.get("op_sel", 0) >> int(name[-1]) & 1 if self.decoded.form == "VOP3" else 0
+
+    def _modified(self, name: str, parameter: Parameter, value: Any) -> Any:
+        if not isinstance(value, Lanes):
+            return value
+        index = int(name[-1])
+        if index == 0 and self.decoded.dpp is not None:
+            value = self._dpp(value)
+        if self.decoded.sdwa is not None and index < 2:
+            value = self._sdwa_source(index, parameter, value)
+        neg, absolute = self._signs(index)
+        return apply_neg_abs(value, neg, absolute)
+
+    def _signs(self, index: int) -> tuple[int, int]:
+        if self.decoded.form == "VOP3":
+            return self.fields["neg"] >> index & 1, self.fields.get("abs", 0) >> index & 1
+        extra = self.decoded.dpp or self.decoded.sdwa
+        if extra is not None and index < 2:
+            return extra[f"src{index}_neg"], extra[f"src{index}_abs"]
+        return 0, 0
+
+    def _dpp(self, value: Lanes) -> Lanes:
+        dpp = self.decoded.dpp
+        assert dpp is not None
+        lanes, valid = dpp_lanes(dpp["ctrl"], self.decoded.pc)
+        moved = value.permute(lanes)
+        active = Mask(self.engine, self.state.exec_mask()).permute(lanes)
+        good = active & _static_mask(self.engine, valid)
+        rows = _static_mask(
+            self.engine, [bool(dpp["row_mask"] >> n // 16 & 1) and bool(dpp["bank_mask"] >> n % 16 // 4 & 1) for n in range(64)]
+        )
+        self.write_mask = (rows if dpp["bound_ctrl"] else rows & good).raw
+        return good.select(moved, type(value).constant(self.engine, 0))
+
+    def _sdwa_source(self, index: int, parameter: Parameter, value: Lanes) -> Lanes:
+        sdwa = self.decoded.sdwa
+        assert sdwa is not None
+        code = self._source_code(f"src{index}")
+        whole = U32(self.engine, self._code_raw(code, 32))
+        return sdwa_select(whole, sdwa[f"src{index}_sel"], sdwa[f"src{index}_sext"], parameter.kind)
+
+    def _scalar(self, code: int, kind: Any) -> Any:
+        if isinstance(kind, type) and issubclass(kind, Words):
+            return kind([U32(self.engine, self.state.sgpr(code + i)) for i in range(kind.count)])
+        return kind(self.engine, self._code_raw(code, kind.width))
+
+    def _source(self, code: int, kind: Any, half: int = 0) -> Any:
+        if code >= 256:
+            return self._registers(code - 256, kind, half)
+        if issubclass(kind, Words):
+            word = U32(self.engine, self._code_raw(code, 32)).splat()
+            return kind([word] * kind.count)
+        raw = self._code_raw(code, kind.width, half)
+        return kind(self.engine, raw)
+
+    def _registers(self, index: int, kind: Any, half: int = 0) -> Any:
+        words = [U32(self.engine, self.state.vgpr(index + i)) for i in range(max(1, _words_of(kind)))]
+        if issubclass(kind, Words):
+            return kind(words)
+        if kind.width == 64:
+            return join(words[0], words[1]).bits(kind)
+        if kind.width < 32:
+            part = words[0] >> (16 * half) if half else words[0]
+            return kind(self.engine, self.engine.apply("trunc", kind.width, part.raw))
+        return words[0].bits(kind)
+
+    def _code_raw(self, code: int, width: int, half: int = 0) -> Raw:
+        """The raw value of a 9-bit source code (VGPRs too) or an 8-bit scalar one, in `width` bits."""
+        if code >= 256:
+            return self.state.vgpr(code - 256)
+        if code < 128:
+            return self._sgpr_raw(code, width, half)
+        constant = self._inline_bits(code, width)
+        if constant is not None:
+            return self.engine.constant(constant, width)
+        if code in (251, 252, 253):
+            return self._flag_raw(code, width)
+        return self.state.scalar_special(code)
+
+    def _sgpr_raw(self, code: int, width: int, half: int) -> Raw:
+        low = U32(self.engine, self.state.sgpr(code))
+        if width == 64:
+            return join(low, U32(self.engine, self.state.sgpr(code + 1))).raw
+        if width < 32:
+            return self.engine.apply("trunc", width, (low >> 16 if half else low).raw)
+        return low.raw
+
+    def _flag_raw(self, code: int, width: int) -> Raw:
+        """VCCZ, EXECZ, SCC as a number."""
+        if code == 253:
+            return self.engine.apply("zext", width, self.state.scc())
+        pair = VCC if code == 251 else EXEC
+        zero = join(U32(self.engine, self.state.sgpr(pair)), U32(self.engine, self.state.sgpr(pair + 1))) == 0
+        return self.engine.apply("zext", width, zero.raw)
+
+    def _inline_bits(self, code: int, width: int) -> int | None:
+        if 128 <= code <= 192:
+            return code - 128
+        if 193 <= code <= 208:
+            return (192 - code) & (1 << width) - 1
+        if code in INLINE_FLOATS:
+            return float_bits(INLINE_FLOATS[code], width)
+        if code == 248:
+            return INLINE_TWO_PI[width]
+        if code == LITERAL:
+            return self._literal_bits(width)
+        return None
+
+    def _literal_bits(self, width: int) -> int:
+        literal = self.decoded.literal or 0
+        if width < 64:
+            return literal & (1 << width) - 1
+        kinds = [p.kind for p in self.instruction.parameters]
+        if F64 in kinds:
+            return literal << 32
+        signed = any(isinstance(k, type) and k.__name__ == "I64" for k in kinds)
+        return literal | (0xFFFFFFFF << 32 if signed and literal >> 31 else 0)
+
+    # ---- packed --------------------------------------------------------------------------------------------------------
+
+    def run_packed(self) -> None:
+        """VOP3P: the body on the low results' halves, then on the high ones'. 32-bit types take register pairs."""
+        parameters = self.instruction.parameters
+        halves = [self.instruction.body(*(self._packed_source(p, high) for p in parameters)) for high in (0, 1)]
+        halves = [apply_clamp(h, self.engine.mode) if self.fields["clamp"] and isinstance(h, Float) else h for h in halves]
+        if halves[0].width == 32:
+            words = [h.bits(U32) for h in halves]
+        else:
+            low, high = (U32(self.engine, self.engine.apply("zext", 32, h.raw)) for h in halves)
+            words = [low | (high << 16)]
+        for i, word in enumerate(words):
+            self._set_vgpr(self.fields["vdst"] + i, word.raw)
+
+    def _packed_source(self, parameter: Parameter, high: int) -> Any:
+        if not isinstance(parameter.kind, type) or not issubclass(parameter.kind, Lanes):
+            return self.read(parameter)
+        index = int(parameter.name[-1])
+        fields, kind = self.fields, parameter.kind
+        op_sel_hi = fields["op_sel_hi"] | fields["op_sel_hi2"] << 2
+        half = (op_sel_hi if high else fields["op_sel"]) >> index & 1
+        code = fields[parameter.name]
+        if kind.width == 32:
+            raw = self.state.vgpr(code - 256 + half) if code >= 256 else self._packed_scalar(code, half)
+            value: Lanes = kind(self.engine, raw)
+        elif 128 <= code < 256:
+            word = U32(self.engine, self.engine.constant(self._packed_inline(code, kind), 32))
+            value = kind(self.engine, self.engine.apply("trunc", 16, (word >> 16 if half else word).raw))
+        else:
+            value = self._source(code, kind, half)
+        neg = (fields["neg_hi"] if high else fields["neg"]) >> index & 1
+        return apply_neg_abs(value, neg, 0)
+
+    def _packed_scalar(self, code: int, half: int) -> Raw:
+        return self.state.sgpr(code + half) if code < 128 else self._code_raw(code, 32)
+
+    def _packed_inline(self, code: int, kind: type[Lanes]) -> int:
+        """Packed f16 constants stand in the low half; packed integers see the 32-bit constant. [isa_digest_core 1]"""
+        bits = self._inline_bits(code, 16 if kind is F16 and code >= 240 else 32)
+        return 0 if bits is None else bits
+
+    # ---- writing -------------------------------------------------------------------------------------------------------
+
+    def write(self, results: Any) -> Transfer | None:
+        """Puts the body's results where the definition's annotations say."""
+        values: Sequence[Any] = results if isinstance(results, tuple) else () if results is None else (results,)
+        transfer = None
+        for place, value in zip(self.instruction.results, values, strict=True):
+            if place.place == "pc":
+                transfer = Transfer("jump", None, value.raw)
+            elif place.place in _IMPLICIT:
+                _IMPLICIT[place.place](self, value)
+            elif place.kind is Mask:
+                self._write_mask_result(value)
+            else:
+                self._write_register(value)
+        return transfer
+
+    def _write_register(self, value: Any) -> None:
+        form = self.decoded.form
+        if form in ("SOP1", "SOP2", "SOPK", "SMEM"):
+            self._set_scalar(self.fields["sdata" if form == "SMEM" else "sdst"], value)
+            return
+        index = self.fields["vdst"] + (AGPR if self.fields.get("acc_cd") or (form in ("DS", "FLAT") and self.fields["acc"]) else 0)
+        for i, word in enumerate(self._result_words(value)):
+            self._set_vgpr(index + i, word.raw)
+
+    def _result_words(self, value: Any) -> Sequence[U32]:
+        if isinstance(value, Words):
+            return value.words
+        value = self._output_modified(value)
+        if value.width == 64:
+            return split(value.bits(U64))
+        if value.width == 32:
+            return (value.bits(U32),)
+        return (self._narrow_result(value),)
+
+    def _output_modified(self, value: Lanes) -> Lanes:
+        extra = self.fields if self.decoded.form == "VOP3" else self.decoded.sdwa or {}
+        if isinstance(value, Float):
+            value = apply_omod(value, extra.get("omod", 0), self.engine.mode)
+            if extra.get("clamp"):
+                value = apply_clamp(value, self.engine.mode)
+        if self.decoded.sdwa is not None and "dst_sel" in self.decoded.sdwa:
+            old = U32(self.engine, self.state.vgpr(self.fields["vdst"]))
+            word = U32(self.engine, self.engine.apply("zext", 32, value.raw)) if value.width < 32 else value.bits(U32)
+            return sdwa_merge(old, word, self.decoded.sdwa["dst_sel"], self.decoded.sdwa["dst_u"])
+        return value
+
+    def _narrow_result(self, value: Lanes) -> U32:
+        """A 16-bit result: native VOP3 instructions keep the other half, the rest zero it. [isa_digest_core 7]"""
+        wide = U32(self.engine, self.engine.apply("zext", 32, value.raw))
+        if self.instruction.encoding != "VOP3":
+            return wide
+        old = U32(self.engine, self.state.vgpr(self.fields["vdst"]))
+        if self.fields["op_sel"] >> 3 & 1:
+            return (wide << 16) | (old & 0xFFFF)
+        return wide | (old & 0xFFFF0000)
+
+    def _write_mask_result(self, value: Mask) -> None:
+        """A compare's or carry's bits: active lanes, zeros elsewhere, all 64 replaced. [3.9]"""
+        active = value & Mask(self.engine, self.state.exec_mask())
+        self._set_scalar(self._mask_destination(), active.ballot())
+
+    def _mask_destination(self) -> int:
+        if self.decoded.form == "VOP3":
+            return self.fields["sdst"] if "sdst" in self.fields else self.fields["vdst"]
+        if self.decoded.sdwa is not None and self.decoded.sdwa.get("sd"):
+            return self.decoded.sdwa["sdst"]
+        return VCC
+
+    def _write_cmpx(self, value: Mask) -> None:
+        active = (value & Mask(self.engine, self.state.exec_mask())).ballot()
+        self._set_scalar(self._mask_destination(), active)
+        self._set_scalar(EXEC, active)
+
+    def _set_scalar(self, index: int, value: Any) -> None:
+        if isinstance(value, Words):
+            words: Sequence[U32] = value.words
+        else:
+            words = split(value.bits(U64)) if value.width == 64 else (value.bits(U32),)
+        for i, word in enumerate(words):
+            self.state.set_sgpr(index + i, word.raw)
+
+    def _set_vgpr(self, index: int, raw: Raw) -> None:
+        if self.instruction.ignores_exec:
+            self.state.set_vgpr(index, raw, None)
+            return
+        mask = self.state.exec_mask()
+        if self.write_mask is not None:
+            mask = self.engine.apply("and", 1, mask, self.write_mask)
+        self.state.set_vgpr(index, raw, mask)
+
+    def carry_in(self) -> Mask:
+        """VCC in the 32-bit forms, the pair in src2 in the 64-bit form."""
+        if self.decoded.form == "VOP3":
+            return self.mask_of(self.fields["src2"])
+        return self.mask_of(VCC)
+
+    def mask_of(self, code: int) -> Mask:
+        """The lanes of a 64-bit scalar operand."""
+        return Mask(self.engine, self.engine.apply("lanes_of", 1, self._code_raw(code, 64)))
+
+    def scalar64(self, index: int) -> U64:
+        """A pair of scalar registers."""
+        return U64(self.engine, self._sgpr_raw(index, 64, 0))
+
+    def address(self) -> U64:
+        """The byte address of a FLAT, GLOBAL or SMEM instruction, by its addressing mode. [isa_digest_memory 3, 9]"""
+        fields, engine = self.fields, self.engine
+        if self.decoded.form == "SMEM":
+            return self._scalar_address()
+        offset = fields["offset"]
+        if self.instruction.encoding == "FLAT":
+            offset &= 0xFFF
+        elif offset & 0x1000:
+            offset -= 0x2000
+        if self.instruction.encoding == "GLOBAL" and fields["saddr"] != 0x7F:
+            base = self.scalar64(fields["saddr"])
+            return base + U32(engine, self.state.vgpr(fields["addr"])).to(U64) + offset
+        return join(*(U32(engine, self.state.vgpr(fields["addr"] + i)) for i in (0, 1))) + offset
+
+    def _scalar_address(self) -> U64:
+        fields, engine = self.fields, self.engine
+        address = self.scalar64(fields["sbase"] * 2)
+        if fields["imm"]:
+            offset = fields["offset"]
+            address = address + (offset - (1 << 21) if offset >> 20 else offset)
+        if fields["soe"] or not fields["imm"]:
+            register = fields["soffset"] if fields["soe"] else fields["offset"] & 0x7F
+            address = address + U32(engine, self.state.sgpr(register)).to(U64)
+        return address & ~3
+
+
+def _words_of(kind: Any) -> int:
+    return kind.count if issubclass(kind, Words) else 2 if kind.width == 64 else 1
+
+
+def _static_mask(engine: Engine, lanes: Sequence[bool]) -> Mask:
+    bits = sum(1 << n for n, on in enumerate(lanes) if on)
+    return Mask(engine, engine.apply("lanes_of", 1, engine.constant(bits, 64)))
+
+
+_SPECIAL: dict[str, Callable[[Operands], Any]] = {
+    "scc": lambda o: Mask(o.engine, o.state.scc()),
+    "exec": lambda o: o.scalar64(EXEC),
+    "vcc": lambda o: o.mask_of(VCC),
+    "m0": lambda o: U32(o.engine, o.state.sgpr(M0)),
+    "carry_in": lambda o: o.carry_in(),
+    "pc": lambda o: U64.constant(o.engine, o.decoded.pc + o.decoded.nbytes),
+    "address": lambda o: o.address(),
+}
+_IMPLICIT: dict[str | None, Callable[[Operands, Any], None]] = {
+    "scc": lambda o, v: o.state.set_scc(v.raw),
+    "exec": lambda o, v: o._set_scalar(EXEC, v),
+    "m0": lambda o, v: o._set_scalar(M0, v),
+    "src0": lambda o, v: o._set_vgpr(o.fields["src0"] - 256, v.raw),
+    "scalar": lambda o, v: o._set_scalar(o.fields["vdst"], v),
+    "cmpx": lambda o, v: o._write_cmpx(v),
+}
+__all__ = ["AGPR", "EXEC", "F32", "M0", "VCC", "Operands", "State", "Transfer", "UnsupportedForm", "execute"]

@@ -1,0 +1,95 @@
+"""LDS and memory as the numpy engine's instructions see them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gfx950.evidence import Evidence, rule
+from gfx950.isa.encoding import Decoded
+from gfx950.lanes import U32, U64
+
+if TYPE_CHECKING:
+    from emu.wave import Wave
+
+LDS_RANGE = rule(
+    "lds.range",
+    Evidence.spec,
+    "CDNA4 ISA 3.6.1, 3.6.5",
+    "An LDS access beyond the workgroup's allocation reads 0 and writes nothing; each dword is checked by itself. M0 does"
+    " not limit DS addresses (compiled code never sets it).",
+)
+
+
+def gather_lds(lds: Any, addresses: Any, mask: Any, nbytes: int) -> Any:
+    """Words (count, 64) of `nbytes` bytes at each active lane's address; dwords out of range and inactive lanes are 0."""
+    words = np.zeros((max(1, nbytes // 4), 64), dtype=np.uint32)
+    size = min(4, nbytes)
+    for word in range(len(words)):
+        first = addresses + 4 * word
+        good = mask & (first >= 0) & (first + size <= len(lds))
+        for byte in range(size):
+            words[word][good] |= lds[first[good] + byte].astype(np.uint32) << np.uint32(8 * byte)
+    return words
+
+
+def scatter_lds(lds: Any, addresses: Any, mask: Any, words: Any, nbytes: int) -> None:
+    """The low `nbytes` of the words to each active lane's address; dwords out of range are dropped."""
+    size = min(4, nbytes)
+    for word in range(max(1, nbytes // 4)):
+        first = addresses + 4 * word
+        good = mask & (first >= 0) & (first + size <= len(lds))
+        for lane in np.flatnonzero(good):
+            lds[first[lane] : first[lane] + size] = words[word][lane : lane + 1].view(np.uint8)[:size]
+
+
+def _broadcast(value: Any) -> Any:
+    return np.ascontiguousarray(np.broadcast_to(value, (64,)))
+
+
+class LdsLanes:
+    """LDS: byte addresses from 0, out of range reads 0 and drops writes [rule lds.range]."""
+
+    def __init__(self, wave: Wave, decoded: Decoded) -> None:
+        self.wave = wave
+
+    def load(self, address: U32, nbytes: int) -> tuple[U32, ...]:
+        """Words of `nbytes` bytes a lane."""
+        words = gather_lds(self.wave.lds, _broadcast(address.raw).astype(np.int64), _broadcast(self.wave.exec_mask()), nbytes)
+        return tuple(U32(self.wave.engine, w) for w in words)
+
+    def store(self, address: U32, words: Sequence[U32], nbytes: int) -> None:
+        """Lanes in ascending order: the highest lane wins a collision."""
+        stacked = np.stack([_broadcast(w.raw) for w in words])
+        scatter_lds(self.wave.lds, _broadcast(address.raw).astype(np.int64), _broadcast(self.wave.exec_mask()), stacked, nbytes)
+
+
+class GlobalLanes:
+    """Global memory: every access is checked; a bad one raises MemoryFault."""
+
+    def __init__(self, wave: Wave, decoded: Decoded) -> None:
+        self.wave = wave
+
+    def load(self, address: U64, nbytes: int) -> tuple[U32, ...]:
+        """Words of `nbytes` bytes a lane."""
+        words = self.wave.address_space.load(_broadcast(address.raw), _broadcast(self.wave.exec_mask()), nbytes)
+        return tuple(U32(self.wave.engine, w) for w in words)
+
+    def store(self, address: U64, words: Sequence[U32], nbytes: int) -> None:
+        """Lanes in ascending order."""
+        stacked = np.stack([_broadcast(w.raw) for w in words])
+        self.wave.address_space.store(_broadcast(address.raw), _broadcast(self.wave.exec_mask()), stacked, nbytes)
+
+
+class ScalarReads:
+    """SMEM: one checked scalar address."""
+
+    def __init__(self, wave: Wave, decoded: Decoded) -> None:
+        self.wave = wave
+
+    def load(self, address: U64, words: int) -> tuple[U32, ...]:
+        """Consecutive dwords."""
+        data = self.wave.address_space.view(int(address.raw[0]), 4 * words).view(np.uint32)
+        return tuple(U32(self.wave.engine, data[i : i + 1].copy()) for i in range(words))

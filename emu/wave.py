@@ -1,0 +1,74 @@
+"""One wave on the numpy engine: the registers as plain arrays, one instruction at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.engines.numpy_engine import NumpyEngine
+from emu.execute import EXEC, Transfer, execute
+from emu.memory import Memory
+from emu.numpy_memory import GlobalLanes, LdsLanes, ScalarReads
+from gfx950.isa.encoding import Decoded
+from gfx950.lanes import Mode
+
+ALL = (1 << 64) - 1
+
+
+class Wave:
+    """64 lanes. vgprs: (512, 64) uint32, v0.. then a0.. from row 256. sgprs: (128,) uint32 by scalar code (VCC 106,
+    M0 124, EXEC 126). lds: the workgroup's bytes. memory: the address space."""
+
+    def __init__(self, lds: NDArray[np.uint8] | None = None, memory: Memory | None = None, mode: Mode | None = None) -> None:
+        self.engine = NumpyEngine(mode)
+        self.vgprs = np.zeros((512, 64), dtype=np.uint32)
+        self.sgprs = np.zeros(128, dtype=np.uint32)
+        self.scc_bit = False
+        self.pc = 0
+        self.lds = lds if lds is not None else np.zeros(0, dtype=np.uint8)
+        self.address_space = memory if memory is not None else Memory()
+        self.set_exec(ALL)
+
+    def set_exec(self, bits: int) -> None:
+        """Writes EXEC."""
+        self.sgprs[EXEC], self.sgprs[EXEC + 1] = bits & 0xFFFFFFFF, bits >> 32
+
+    def step(self, decoded: Decoded) -> Transfer | None:
+        """Runs one instruction; does not move the program counter."""
+        return execute(decoded, self)
+
+    # ---- the State protocol --------------------------------------------------------------------------------------------
+
+    def sgpr(self, index: int) -> Any:
+        return self.sgprs[index : index + 1].copy()
+
+    def set_sgpr(self, index: int, value: Any) -> None:
+        self.sgprs[index] = value[0]
+
+    def vgpr(self, index: int) -> Any:
+        return self.vgprs[index].copy()
+
+    def set_vgpr(self, index: int, value: Any, mask: Any) -> None:
+        if mask is None:
+            self.vgprs[index] = value
+        else:
+            np.copyto(self.vgprs[index], value, where=mask)
+
+    def scc(self) -> Any:
+        return np.array([self.scc_bit])
+
+    def set_scc(self, value: Any) -> None:
+        self.scc_bit = bool(value[0])
+
+    def exec_mask(self) -> Any:
+        return self.engine.apply("lanes_of", 1, self.sgprs[EXEC : EXEC + 2].view(np.uint64))
+
+    def memory(self, space: str, decoded: Decoded) -> Any:
+        if space == "lds":
+            return LdsLanes(self, decoded)
+        return ScalarReads(self, decoded) if space == "scalar_memory" else GlobalLanes(self, decoded)
+
+    def scalar_special(self, code: int) -> Any:
+        return np.zeros(1, dtype=np.uint32)

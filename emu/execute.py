@@ -24,6 +24,7 @@ from gfx950.lanes import F16, F32, F64, U32, U64, Engine, Float, Lanes, Mask, Mo
 
 VCC, M0, EXEC = 106, 124, 126
 AGPR = 256  # index of a0 in the unified register file
+MATRIX_REGISTERS = {0: 8, 1: 8, 2: 6, 3: 6, 4: 4}  # by f8f6f4 format code [isa_digest_core 12]
 INLINE_FLOATS = {240: 0.5, 241: -0.5, 242: 1.0, 243: -1.0, 244: 2.0, 245: -2.0, 246: 4.0, 247: -4.0}
 INLINE_TWO_PI = {16: 0x3118, 32: 0x3E22F983, 64: 0x3FC45F306DC9C882}  # 1 / (2 pi) [isa_digest_core 1]
 
@@ -161,11 +162,27 @@ class Operands:
         if name in ("scale_a", "scale_b"):
             code = (self.decoded.scale or {})["src0" if name == "scale_a" else "src1"]
             return self._source(code, parameter.kind)
+        if parameter.place in ("matrix_a", "matrix_b"):
+            return self._matrix_operand(parameter)
+        if parameter.place == "agpr":
+            return self._registers((self.fields[name] & 0xFF) + AGPR, parameter.kind)
         code = self._source_code(name)
         if parameter.place == "scalar":
             return self._scalar(code & 0xFF if code < 256 else code, parameter.kind)
         value = self._source(code, parameter.kind, self._half(name))
         return self._modified(name, parameter, value)
+
+    def _matrix_operand(self, parameter: Parameter) -> Any:
+        """As many registers as the format needs (CBSZ for A, BLGP for B: 8, 6 or 4), zeros behind them."""
+        code = self._source_code(parameter.name) - 256
+        count = MATRIX_REGISTERS.get(self.fields["cbsz" if parameter.place == "matrix_a" else "blgp"])
+        if count is None or code < 0:
+            raise UnsupportedForm(
+                f"pc 0x{self.decoded.pc:x}: {self.instruction.name} with format {self.fields['cbsz']}, {self.fields['blgp']}: formats are 0..4 in vector registers"
+            )
+        words = [U32(self.engine, self.state.vgpr(code + i)) for i in range(count)]
+        zero = U32.constant(self.engine, 0).splat()
+        return parameter.kind([*words, *[zero] * (8 - count)])
 
     def _source_code(self, name: str) -> int:
         form, fields = self.decoded.form, self.fields
@@ -216,7 +233,8 @@ class Operands:
         active = Mask(self.engine, self.state.exec_mask()).permute(lanes)
         good = active & _static_mask(self.engine, valid)
         rows = _static_mask(
-            self.engine, [bool(dpp["row_mask"] >> n // 16 & 1) and bool(dpp["bank_mask"] >> n % 16 // 4 & 1) for n in range(64)]
+            self.engine,
+            [bool(dpp["row_mask"] >> n // 16 & 1) and bool(dpp["bank_mask"] >> n % 16 // 4 & 1) for n in range(64)],
         )
         self.write_mask = (rows if dpp["bound_ctrl"] else rows & good).raw
         return good.select(moved, type(value).constant(self.engine, 0))
@@ -311,7 +329,9 @@ class Operands:
         """VOP3P: the body on the low results' halves, then on the high ones'. 32-bit types take register pairs."""
         parameters = self.instruction.parameters
         halves = [self.instruction.body(*(self._packed_source(p, high) for p in parameters)) for high in (0, 1)]
-        halves = [apply_clamp(h, self.engine.mode) if self.fields["clamp"] and isinstance(h, Float) else h for h in halves]
+        halves = [
+            apply_clamp(h, self.engine.mode) if self.fields["clamp"] and isinstance(h, Float) else h for h in halves
+        ]
         if halves[0].width == 32:
             words = [h.bits(U32) for h in halves]
         else:
@@ -356,6 +376,8 @@ class Operands:
         for place, value in zip(self.instruction.results, values, strict=True):
             if place.place == "pc":
                 transfer = Transfer("jump", None, value.raw)
+            elif place.place == "agpr":
+                self._set_vgpr(self.fields["vdst"] + AGPR, value.raw)
             elif place.place in _IMPLICIT:
                 _IMPLICIT[place.place](self, value)
             elif place.kind is Mask:
@@ -369,7 +391,9 @@ class Operands:
         if form in ("SOP1", "SOP2", "SOPK", "SMEM"):
             self._set_scalar(self.fields["sdata" if form == "SMEM" else "sdst"], value)
             return
-        index = self.fields["vdst"] + (AGPR if self.fields.get("acc_cd") or (form in ("DS", "FLAT") and self.fields["acc"]) else 0)
+        index = self.fields["vdst"] + (
+            AGPR if self.fields.get("acc_cd") or (form in ("DS", "FLAT") and self.fields["acc"]) else 0
+        )
         for i, word in enumerate(self._result_words(value)):
             self._set_vgpr(index + i, word.raw)
 

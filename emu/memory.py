@@ -1,8 +1,8 @@
 """The emulated address space: buffers of the caller, mapped in place, every access bounds-checked.
 
 A device address is 48 bits: bits 47:32 number a region, bits 31:0 are the offset in it. Each buffer takes a region of
-its own (several consecutive ones above 4 GiB), so a buffer never has a neighbour that a stray access could hit unnoticed,
-and one table look-up checks an access. Region 0 belongs to nobody: null pointers and 32-bit values fault.
+its own (several consecutive ones above 4 GiB), so no stray access ends in a neighbour unnoticed, and one table look-up
+checks an access. Region 0 belongs to nobody: null pointers and 32-bit values fault.
 """
 
 from __future__ import annotations

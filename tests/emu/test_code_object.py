@@ -1,0 +1,526 @@
+"""Code objects from LLVM's C compiler, LLVM's assembler and llvmlite, and damaged ones."""
+
+import dataclasses
+import functools
+import random
+import struct
+import subprocess
+import sys
+
+import msgpack
+import numpy as np
+import pytest
+from llvmlite import binding, ir
+
+from emu.code_object import MACHINES, decode_descriptor, load
+from emu.errors import CodeObjectError
+
+ZIG = (sys.executable, "-m", "ziglang")
+
+C_SOURCE = r"""
+#define space(n) __attribute__((address_space(n)))
+static const space(4) float table[4] = {1, 2, 3, 4};
+space(1) int counter = 7;
+space(1) int *space(1) pointer = &counter;
+space(1) int big[1000];
+space(3) int lds[256] __attribute__((loader_uninitialized));
+__attribute__((noinline)) static void helper(space(1) float *a) { a[1] = 1; }
+__attribute__((amdgpu_kernel)) void first(space(1) float *a, int n) {
+  a[__builtin_amdgcn_workitem_id_x()] = n + table[n & 3] + counter + *pointer + big[n];
+  helper(a);
+}
+__attribute__((amdgpu_kernel)) void second(space(1) int *a, short s, double d) {
+  lds[__builtin_amdgcn_workitem_id_y()] = 1;
+  a[__builtin_amdgcn_workitem_id_x()] =
+      lds[s] + __builtin_amdgcn_workgroup_id_z() + (int)d + __builtin_amdgcn_workgroup_size_x();
+}
+"""
+
+
+@functools.cache
+def clang(source: str, *options: str, language: str = "c", target: str = "amdgcn-amd-amdhsa") -> bytes:
+    command = [*ZIG, "clang", "-target", target, *options, "-x", language, "-c", "-", "-o", "-"]
+    return subprocess.run(command, input=source.encode(), capture_output=True, check=True).stdout
+
+
+def compiled(version: int = 5, *options: str) -> bytes:
+    return clang(C_SOURCE, "-mcpu=gfx950", "-O2", "-nogpulib", f"-mcode-object-version={version}", *options)
+
+
+def assembled(source: str, cpu: str = "gfx950") -> bytes:
+    return clang(source, f"-mcpu={cpu}", language="assembler")
+
+
+@functools.cache
+def linked(data: bytes) -> bytes:
+    import tempfile
+    from pathlib import Path
+
+    with tempfile.TemporaryDirectory() as folder:
+        source, target = Path(folder, "a.o"), Path(folder, "a.hsaco")
+        source.write_bytes(data)
+        subprocess.run([*ZIG, "ld.lld", "-shared", str(source), "-o", str(target)], check=True)
+        return target.read_bytes()
+
+
+def kernel_source(directives: str = "", body: str = "s_endpgm", name: str = "k") -> str:
+    required = "" if ".amdhsa_next_free_vgpr" in directives else ".amdhsa_next_free_vgpr 8\n"
+    required += "" if ".amdhsa_next_free_sgpr" in directives else ".amdhsa_next_free_sgpr 8\n"
+    required += "" if ".amdhsa_accum_offset" in directives else ".amdhsa_accum_offset 4\n"
+    return f"""
+.text
+.globl {name}
+.p2align 8
+.type {name},@function
+{name}:
+  {body}
+.rodata
+.p2align 6
+.amdhsa_kernel {name}
+{required}{directives}
+.end_amdhsa_kernel
+"""
+
+
+# --- good objects ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [4, 5, 6])
+@pytest.mark.parametrize("form", ["relocatable", "linked"])
+def test_c_kernels_load_in_every_version_and_form(version, form):
+    data = compiled(version) if form == "relocatable" else linked(compiled(version))
+    code_object = load(data, base=0x7_0000_0000)
+    assert (code_object.target, code_object.version, sorted(code_object.kernels)) == (
+        "gfx950",
+        version,
+        ["first", "second"],
+    )
+    first, second = code_object.kernels["first"], code_object.kernels["second"]
+    assert first.entry == code_object.symbols["first"].address
+    assert first.entry % 256 == 0
+    assert first.descriptor_address == code_object.symbols["first.kd"].address
+    assert (first.kernarg_size, first.wavefront_size, first.max_flat_workgroup_size) == (12, 64, 1024)
+    assert [(a.offset, a.size, a.value_kind, a.address_space) for a in first.arguments] == [
+        (0, 8, "global_buffer", "global"),
+        (8, 4, "by_value", ""),
+    ]
+    assert second.descriptor.group_segment == 1024
+    assert second.descriptor.enable_workgroup_id_z
+    assert second.descriptor.workitem_id == 1
+    assert second.kernarg_size == (24 if version == 4 else 280)
+    hidden = [a.value_kind for a in second.arguments if a.hidden]
+    assert ("hidden_group_size_x" in hidden) == (version != 4)
+    assert first.disagreements == second.disagreements == ()
+    assert code_object.metadata["amdhsa.target"] == "amdgcn-amd-amdhsa--gfx950"
+
+
+def test_code_is_the_text_section_at_its_address():
+    data = compiled()
+    code_object = load(data, base=0x10000)
+    (text,) = code_object.code
+    assert text.data == code_object.image[text.address - 0x10000 :][: len(text.data)].tobytes()
+    assert text.address <= code_object.kernels["second"].entry < text.address + len(text.data)
+    assert struct.pack("<I", 0xBF810000) in text.data  # s_endpgm
+
+
+def read(code_object, name: str, offset: int, size: int, signed: bool = False) -> int:
+    start = code_object.symbols[name].address + offset - code_object.base
+    return int.from_bytes(code_object.image[start : start + size].tobytes(), "little", signed=signed)
+
+
+RELOCATED = (
+    kernel_source(body="s_nop 0\n s_mov_b32 s0, target@abs32@lo\n s_mov_b32 s1, target@abs32@hi\n s_endpgm")
+    + """
+.data
+.globl words
+.p2align 3
+words:
+  .quad target + 5
+  .quad target - .
+  .long target@rel32@lo + 4
+  .long target@rel32@hi + 8
+  .long target@gotpcrel32@lo + 4
+  .long target@gotpcrel32@hi + 8
+  .long other@gotpcrel32@lo + 4
+  .long other@gotpcrel32@hi + 8
+.bss
+  .zero 20
+.globl target
+target:
+  .zero 4
+.globl other
+.protected other
+other:
+  .zero 4
+.protected target
+.protected words
+"""
+)
+
+
+@pytest.mark.parametrize("base", [0, 0x7_FFFF_F000, 0x1234_5678_9000])
+def test_relocations_point_where_the_symbols_are(base):
+    code_object = load(assembled(RELOCATED), base)
+    words, target, other = (code_object.symbols[n].address for n in ("words", "target", "other"))
+    assert read(code_object, "words", 0, 8) == target + 5
+    assert (words + 8 + read(code_object, "words", 8, 8, signed=True)) == target
+    distance = read(code_object, "words", 16, 8, signed=True)
+    assert words + 16 + distance == target + 4  # both halves see the same address: addend and place grow together
+    for offset, wanted in ((24, target), (32, other)):
+        slot = words + offset + read(code_object, "words", offset, 8, signed=True) - 4
+        found = int.from_bytes(code_object.image[slot - base : slot - base + 8].tobytes(), "little")
+        assert found == wanted
+    start = code_object.kernels["k"].entry - base + 4
+    low, high = struct.unpack("<I4xI", code_object.image[start + 4 : start + 16].tobytes())
+    assert low | high << 32 == target
+
+
+def test_linked_objects_get_their_dynamic_relocations():
+    for base in (0, 0x5_0000_0000):
+        code_object = load(linked(compiled()), base)
+        assert read(code_object, "pointer", 0, 8) == code_object.symbols["counter"].address
+        assert read(code_object, "counter", 0, 4) == 7
+        assert code_object.symbols["counter"].address > base
+
+
+def test_the_same_object_can_be_laid_out_again_elsewhere():
+    code_object = load(compiled())
+    moved = code_object.at(0x9_0000_0000)
+    assert moved.kernels["first"].entry == code_object.kernels["first"].entry + 0x9_0000_0000
+    assert read(moved, "pointer", 0, 8) == moved.symbols["counter"].address
+    assert moved.at(0x9_0000_0000) is moved
+    assert moved.image.size == code_object.image.size
+
+
+def elf_symbols(data: bytes) -> set[tuple[str, int, int]]:
+    """(name, value, size) of the static symbol table, straight from the ELF specification."""
+    start, size, count = struct.unpack_from("<Q10xHH", data, 40)
+    headers = [struct.unpack_from("<IIQQQQIIQQ", data, start + i * size) for i in range(count)]
+    found = set()
+    for header in headers:
+        if header[1] == 2:
+            names = headers[header[6]][4]
+            for at in range(header[4], header[4] + header[5], 24):
+                name, info, _, section, value, extent = struct.unpack_from("<IBBHQQ", data, at)
+                text = data[names + name : data.index(b"\0", names + name)].decode()
+                if text and section and info & 15 not in (3, 4):
+                    found.add((text, value, extent))
+    return found
+
+
+def test_symbols_equal_the_elf_symbol_table():
+    data = linked(compiled(6))
+    expected = elf_symbols(data)
+    assert {"first", "second", "first.kd", "big", "helper"} <= {name for name, _, _ in expected}
+    assert {(s.name, s.address, s.size) for s in load(data).symbols.values()} == expected
+    assert load(data).symbols["big"].kind == "object"
+    assert load(data).symbols["first"].kind == "function"
+
+
+def test_an_object_without_section_headers_still_loads():
+    data = bytearray(linked(compiled()))
+    data[40:48] = bytes(8)
+    data[58:64] = bytes(6)
+    code_object = load(bytes(data))
+    assert code_object.kernels == load(linked(compiled())).kernels
+
+
+def test_llvmlite_emits_what_we_load(tmp_path):
+    binding.initialize_all_targets()
+    binding.initialize_all_asmprinters()
+    module = ir.Module("m")
+    module.triple = "amdgcn-amd-amdhsa"
+    flag = [ir.Constant(ir.IntType(32), 1), "amdhsa_code_object_version", ir.Constant(ir.IntType(32), 500)]
+    module.add_named_metadata("llvm.module.flags", flag)
+    pointer = ir.PointerType(addrspace=1)
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [pointer, ir.FloatType()]), "emitted")
+    function.calling_convention = "amdgpu_kernel"
+    builder = ir.IRBuilder(function.append_basic_block())
+    builder.store(function.args[1], function.args[0])
+    builder.ret_void()
+    target = binding.Target.from_triple("amdgcn-amd-amdhsa").create_target_machine(cpu="gfx950", opt=3)
+    path = tmp_path / "emitted.o"
+    path.write_bytes(target.emit_object(binding.parse_assembly(str(module))))
+    code_object = load(path)
+    assert code_object.version == 5
+    kernel = code_object.kernel()
+    assert kernel.name == "emitted"
+    assert kernel.descriptor.kernarg_segment_ptr
+    assert load(str(path)).kernels == code_object.kernels
+    explicit = [(a.offset, a.size) for a in kernel.arguments if not a.hidden]
+    assert explicit == [(0, 8), (8, 4)]
+
+
+def test_a_bare_descriptor_is_a_kernel_with_unknown_arguments():
+    kernel = load(assembled(kernel_source(".amdhsa_kernarg_size 40"))).kernel("k")
+    assert not kernel.has_metadata
+    assert kernel.arguments == ()
+    assert kernel.kernarg_size == 40
+
+
+# --- the descriptor, one directive at a time -------------------------------------------------------------------------
+
+RAW = ("rsrc1", "rsrc2", "rsrc3", "properties", "entry_offset")
+DIRECTIVES = [
+    ("group_segment_fixed_size 163840", {"group_segment": 163840}),
+    ("private_segment_fixed_size 1236", {"private_segment": 1236}),
+    ("kernarg_size 77", {"kernarg_size": 77}),
+    ("user_sgpr_count 11", {"user_sgpr_count": 11}),
+    ("user_sgpr_dispatch_ptr 1", {"dispatch_ptr": True, "user_sgpr_count": 2}),
+    ("user_sgpr_queue_ptr 1", {"queue_ptr": True, "user_sgpr_count": 2}),
+    ("user_sgpr_kernarg_segment_ptr 1", {"kernarg_segment_ptr": True, "user_sgpr_count": 2}),
+    ("user_sgpr_dispatch_id 1", {"dispatch_id": True, "user_sgpr_count": 2}),
+    ("user_sgpr_private_segment_size 1", {"private_segment_size": True, "user_sgpr_count": 1}),
+    ("user_sgpr_kernarg_preload_length 9", {"kernarg_preload_length": 9, "user_sgpr_count": 9}),
+    ("user_sgpr_kernarg_preload_offset 5", {"kernarg_preload_offset": 5}),
+    ("uses_dynamic_stack 1", {"uses_dynamic_stack": True}),
+    ("enable_private_segment 1", {"enable_private_segment": True}),
+    ("system_sgpr_workgroup_id_x 0", {"enable_workgroup_id_x": False}),
+    ("system_sgpr_workgroup_id_y 1", {"enable_workgroup_id_y": True}),
+    ("system_sgpr_workgroup_id_z 1", {"enable_workgroup_id_z": True}),
+    ("system_sgpr_workgroup_info 1", {"enable_workgroup_info": True}),
+    ("system_vgpr_workitem_id 1", {"workitem_id": 1}),
+    ("system_vgpr_workitem_id 2", {"workitem_id": 2}),
+    ("next_free_vgpr 512", {"vgprs": 512}),
+    ("next_free_vgpr 137", {"vgprs": 144}),
+    ("next_free_sgpr 40", {"sgprs": 48}),
+    ("next_free_sgpr 96", {"sgprs": 112}),
+    ("accum_offset 256\n.amdhsa_next_free_vgpr 300", {"accum_offset": 256, "vgprs": 304}),
+    ("accum_offset 12\n.amdhsa_next_free_vgpr 16", {"accum_offset": 12, "vgprs": 16}),
+    ("tg_split 1", {"tg_split": True}),
+    ("float_round_mode_32 2", {"float_round_32": 2}),
+    ("float_round_mode_16_64 3", {"float_round_16_64": 3}),
+    ("float_denorm_mode_32 1", {"float_denorm_32": 1}),
+    ("float_denorm_mode_16_64 2", {"float_denorm_16_64": 2}),
+    ("dx10_clamp 0", {"dx10_clamp": False}),
+    ("ieee_mode 0", {"ieee": False}),
+    ("fp16_overflow 1", {"fp16_ovfl": True}),
+    ("exception_fp_ieee_invalid_op 1", {"exceptions": 1}),
+    ("exception_fp_denorm_src 1", {"exceptions": 2}),
+    ("exception_fp_ieee_div_zero 1", {"exceptions": 4}),
+    ("exception_fp_ieee_overflow 1", {"exceptions": 8}),
+    ("exception_fp_ieee_underflow 1", {"exceptions": 16}),
+    ("exception_fp_ieee_inexact 1", {"exceptions": 32}),
+    ("exception_int_div_zero 1", {"exceptions": 64}),
+]
+
+
+def descriptor_of(directives: str) -> dict:
+    fields = dataclasses.asdict(load(assembled(kernel_source(directives))).kernel().descriptor)
+    return {name: value for name, value in fields.items() if name not in RAW}
+
+
+@pytest.fixture(scope="module")
+def plain_descriptor():
+    return descriptor_of("")
+
+
+@pytest.mark.parametrize(("directive", "changes"), DIRECTIVES, ids=[d for d, _ in DIRECTIVES])
+def test_each_assembler_directive_changes_exactly_its_fields(directive, changes, plain_descriptor):
+    found = descriptor_of(f".amdhsa_{directive}")
+    assert {name: value for name, value in found.items() if value != plain_descriptor[name]} == changes
+
+
+def test_the_assembler_defaults_are_decoded(plain_descriptor):
+    expected = {"vgprs": 8, "accum_offset": 4, "sgprs": 16, "float_round_32": 0, "float_denorm_32": 0}
+    expected |= {"float_denorm_16_64": 3, "dx10_clamp": True, "ieee": True, "enable_workgroup_id_x": True}
+    assert {name: plain_descriptor[name] for name in expected} == expected
+    with pytest.raises(ValueError, match="has 64 bytes, not 63"):
+        decode_descriptor(bytes(63))
+
+
+# --- metadata that contradicts the descriptor ------------------------------------------------------------------------
+
+
+def with_metadata(kernarg: int, group: int, arguments: str = "", symbol: str = "k.kd", extra: str = "") -> bytes:
+    return assembled(
+        kernel_source(f".amdhsa_group_segment_fixed_size 512\n.amdhsa_kernarg_size {kernarg}")
+        + f"""
+.amdgpu_metadata
+---
+amdhsa.version: [1, 1]
+amdhsa.kernels:
+  - .name: k
+    .symbol: {symbol}
+    .kernarg_segment_size: 24
+    .kernarg_segment_align: 8
+    .group_segment_fixed_size: {group}
+    .private_segment_fixed_size: 0
+    .wavefront_size: 64
+    .sgpr_count: 8
+    .vgpr_count: 8
+    .max_flat_workgroup_size: 256
+{extra}{arguments}
+...
+.end_amdgpu_metadata
+"""
+    )
+
+
+def test_a_descriptor_without_kernarg_size_takes_the_metadatas():
+    kernel = load(with_metadata(kernarg=0, group=512)).kernel()
+    assert (kernel.kernarg_size, kernel.max_flat_workgroup_size, kernel.disagreements) == (24, 256, ())
+
+
+def test_contradictions_are_reported_and_do_not_stop_loading():
+    arguments = "    .args:\n      - {.offset: 20, .size: 8, .value_kind: by_value}"
+    kernel = load(with_metadata(kernarg=40, group=1024, arguments=arguments)).kernel()
+    assert kernel.disagreements == (
+        "the metadata says 1024 bytes of LDS (.group_segment_fixed_size), the descriptor 512",
+        "the metadata says 24 bytes of kernel arguments (.kernarg_segment_size), the descriptor 40",
+        "the argument at offset 20 ends at 28, past the 24 bytes of kernel arguments",
+    )
+    kernel = load(with_metadata(kernarg=0, group=512, extra="    .reqd_workgroup_size: [32, 4, 2]\n")).kernel()
+    assert kernel.reqd_workgroup_size == (32, 4, 2)
+
+
+def test_metadata_without_its_descriptor_is_refused():
+    with pytest.raises(CodeObjectError, match=r"lists kernel 'k', but its descriptor symbol 'gone.kd' does not exist"):
+        load(with_metadata(kernarg=0, group=512, symbol="gone.kd"))
+
+
+# --- what is refused -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "the data is empty"),
+        (b"hello world", "not an ELF file: it starts with 68 65 6c 6c"),
+        (b"__CLANG_OFFLOAD_BUNDLE__" + bytes(100), "an offload bundle.*\n.*\n.*clang-offload-bundler"),
+        (b"BC\xc0\xde" + bytes(100), "LLVM bitcode"),
+        (b"\x7fELF", "damaged: its header has 64 bytes and the file only 4"),
+    ],
+)
+def test_data_that_is_no_elf_file_is_named(data, message):
+    with pytest.raises(CodeObjectError, match=message):
+        load(data)
+
+
+def test_host_objects_are_named():
+    with pytest.raises(CodeObjectError, match=r"for X86_64 \(e_machine 62\), not for an AMD GPU.*\n.*\n.*host code"):
+        load(clang("int f;", target="x86_64-linux-gnu"))
+    with pytest.raises(CodeObjectError, match=r"for AARCH64 \(e_machine 183\)"):
+        load(clang("int f;", target="aarch64-linux-gnu"))
+    with pytest.raises(CodeObjectError, match=r"for MIPS \(e_machine 8\)"):
+        load(clang("int f;", target="mips64-linux-gnu"))
+
+
+def test_every_machine_number_is_llvms_and_only_runnable_ones_load():
+    for flag, cpu in MACHINES.items():
+        data = assembled(".text\n", cpu=cpu)
+        assert data[48] == flag
+        if cpu in ("gfx950", "gfx9-4-generic"):
+            assert load(data).target == cpu
+        else:
+            flags = struct.unpack_from("<I", data, 48)[0]
+            with pytest.raises(CodeObjectError, match=rf"is for {cpu} \(e_flags {flags:#x}\)"):
+                load(data)
+    unknown = bytearray(compiled())
+    unknown[48] = 0xEE
+    with pytest.raises(CodeObjectError, match=r"an unknown GPU \(machine number 0xee\)"):
+        load(unknown)
+
+
+def test_old_versions_and_other_systems_are_named():
+    data = bytearray(compiled())
+    data[8] = 1
+    with pytest.raises(CodeObjectError, match=r"ABI version 1, which is code object V3"):
+        load(data)
+    with pytest.raises(CodeObjectError, match="OS/ABI 66 and type 1"):
+        load(clang("", "-mcpu=gfx950", target="amdgcn-mesa-mesa3d", language="assembler"))
+
+
+def test_wave32_is_refused():
+    data = bytearray(compiled())
+    symbols = {name: value for name, value, _ in elf_symbols(bytes(data))}
+    start, size, count = struct.unpack_from("<Q10xHH", data, 40)
+    names = struct.unpack_from("<H", data, 62)[0]
+    table = struct.unpack_from("<Q", data, start + names * size + 24)[0]
+    for index in range(count):
+        name, offset = struct.unpack_from("<I20xQ", data, start + index * size)
+        if data[table + name :].startswith(b".rodata\0"):
+            data[offset + symbols["second.kd"] + 57] |= 4
+    with pytest.raises(CodeObjectError, match=r"kernel 'second' is compiled for wave32.*\n.*kernel second\n.*wave64"):
+        load(data)
+
+
+def test_missing_kernels_list_the_names_and_the_nearest():
+    code_object = load(compiled())
+    with pytest.raises(CodeObjectError, match="no kernel 'frist'") as caught:
+        code_object.kernel("frist")
+    assert "one of: first, second" in str(caught.value)
+    assert "did you mean 'first'?" in str(caught.value)
+    with pytest.raises(CodeObjectError, match="has 2 kernels, so name one: first, second"):
+        code_object.kernel()
+    with pytest.raises(CodeObjectError, match="has 0 kernels, so name one: none"):
+        load(assembled(".text\ns_endpgm\n")).kernel()
+
+
+def test_unresolved_symbols_and_misaligned_kernels_are_named():
+    source = kernel_source(body="s_mov_b32 s0, missing@abs32@lo\n s_endpgm")
+    with pytest.raises(CodeObjectError, match="needs the symbol 'missing', which it does not define"):
+        load(assembled(source))
+    source = kernel_source().replace(".p2align 8", "s_nop 0")
+    with pytest.raises(CodeObjectError, match=r"kernel 'k' starts at 0x4, .* multiple of 256(.|\n)*write .p2align 8"):
+        load(assembled(source))
+
+
+def test_the_base_must_be_a_page():
+    with pytest.raises(ValueError, match=r"base 0x100 is not a multiple of 4096"):
+        load(compiled(), 0x100)
+
+
+@pytest.mark.parametrize("form", ["relocatable", "linked"])
+def test_truncated_files_never_load(form):
+    data = compiled() if form == "relocatable" else linked(compiled())
+    generator = random.Random(11)
+    for length in [0, 3, 17, 63, 64, len(data) - 1, *(generator.randrange(len(data)) for _ in range(100))]:
+        with pytest.raises(CodeObjectError):
+            load(data[:length])
+
+
+@pytest.mark.parametrize("form", ["relocatable", "linked"])
+def test_flipped_bytes_load_or_raise_the_projects_own_error(form):
+    data = compiled() if form == "relocatable" else linked(compiled())
+    generator = random.Random(12)
+    start, _, count = struct.unpack_from("<Q10xHH", data, 40)
+    refused = []
+    for turn in range(300):
+        damaged = bytearray(data)
+        places = [range(64), range(start, start + 64 * count), range(len(data))][turn % 3]
+        for _ in range(generator.randrange(1, 4)):
+            damaged[generator.choice(places)] = generator.randrange(256)
+        try:
+            load(damaged)
+        except CodeObjectError as problem:
+            refused.append(str(problem))
+    assert 50 < len(refused) < 300
+    assert all(refused)
+
+
+def test_metadata_of_any_shape_is_refused_politely():
+    data = with_metadata(kernarg=0, group=512)
+    note = data.index(b"AMDGPU\0\0") + 8
+    original = msgpack.unpackb(data[note : note + struct.unpack_from("<I", data, note - 16)[0]])
+    row = original["amdhsa.kernels"][0]
+    rows = [3, {**row, ".symbol": 7}, {**row, ".kernarg_segment_size": "x"}, {".symbol": "k.kd", ".args": 1}]
+    for broken in ([], 5, {"amdhsa.kernels": 3}, *({"amdhsa.kernels": [each]} for each in rows)):
+        packed = msgpack.packb(broken)
+        damaged = bytearray(data)
+        struct.pack_into("<I", damaged, note - 16, len(packed))
+        damaged[note : note + len(packed)] = packed
+        with pytest.raises(CodeObjectError, match="damaged"):
+            load(damaged)
+
+
+def test_the_image_is_what_the_segments_say():
+    data = linked(compiled())
+    offset, size, count = struct.unpack_from("<Q14xHH", data, 32)
+    image = load(data).image
+    for index in range(count):
+        kind, _, at, address, _, extent, memory = struct.unpack_from("<IIQQQQQ", data, offset + index * size)
+        if kind == 1:
+            same = image[address : address + extent] == np.frombuffer(data[at : at + extent], np.uint8)
+            assert same.sum() >= extent - 8  # the one dynamic relocation
+            assert not image[address + extent : address + memory].any()

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from llvmlite import ir
-from numba.core import types
+from numba.core import cgutils, types
 from numba.extending import intrinsic, models, overload, register_model
 
 WIDTH = 16
@@ -91,12 +92,8 @@ _OPERATORS: dict[Any, Any] = {
 
 
 def _overload_operator(function: Any, implementation: Any) -> None:
-    def choose(a: Any, b: Any) -> Any:
-        if isinstance(a, Lanes) and a is b:
-            return lambda a, b: implementation(a, b)
-        return None
-
-    overload(function, inline="never")(choose)
+    # A lambda, as numba wants both signatures alike to the annotation.
+    overload(function)(lambda a, b: (lambda a, b: implementation(a, b)) if isinstance(a, Lanes) and a is b else None)
 
 
 for _function, _implementation in _OPERATORS.items():
@@ -111,9 +108,11 @@ def _minimum(builder: Any, kinds: Any, values: Any) -> Any:
     return builder.select(builder.icmp_signed("<", *values), *values)
 
 
-def _call(name: str, vector: Any, builder: Any, values: Any) -> Any:
-    function = builder.module.declare_intrinsic(name, [vector])
-    return builder.call(function, values)
+def _call(name: str, builder: Any, kinds: Any, values: Any) -> Any:
+    """A call of LLVM's `name` on one float vector."""
+    vector = kinds[0].vector
+    kind = ir.FunctionType(vector, [vector])
+    return builder.call(cgutils.get_or_insert_function(builder.module, kind, f"{name}.v{WIDTH}{kinds[0].element}"), values)
 
 
 def _pointer(builder: Any, base: Any, index: Any, vector: Any) -> Any:
@@ -133,7 +132,13 @@ def _store(builder: Any, kinds: Any, values: Any) -> Any:
 
 
 def _splat(kind: Any) -> Any:
-    return _operation(lambda value: kind, lambda b, kinds, v: _splat_value(b, kind.vector, v[0]))
+    def emit(builder: Any, kinds: Any, values: Any) -> Any:
+        value = values[0]
+        if isinstance(value.type, ir.IntType) and value.type.width > kind.vector.element.width:
+            value = builder.trunc(value, kind.vector.element)
+        return _splat_value(builder, kind.vector, value)
+
+    return _operation(lambda value: kind, emit)
 
 
 def _convert(kind: Any, instruction: str) -> Any:
@@ -145,14 +150,24 @@ def _any(builder: Any, kinds: Any, values: Any) -> Any:
     return builder.icmp_unsigned("!=", bits, ir.Constant(ir.IntType(WIDTH), 0))
 
 
+def _stack_words(typing_context: Any) -> Any:
+    """2048 words that live as long as the call."""
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return cgutils.alloca_once(builder, ir.IntType(32), 2048)
+
+    return types.CPointer(types.int32)(), emit
+
+
 maximum = _operation(lambda a, b: a, _maximum)
 minimum = _operation(lambda a, b: a, _minimum)
 select = _operation(lambda mask, a, b: a, lambda b, kinds, v: b.select(*v))
 any_lane = _operation(lambda mask: types.boolean, _any)
-floor = _operation(lambda a: a, lambda b, kinds, v: _call("llvm.floor", kinds[0].vector, b, v))
-magnitude = _operation(lambda a: a, lambda b, kinds, v: _call("llvm.fabs", kinds[0].vector, b, v))
+floor = _operation(lambda a: a, partial(_call, "llvm.floor"))
+magnitude = _operation(lambda a: a, partial(_call, "llvm.fabs"))
 
 load_i32, load_f32 = _load(I32), _load(F32)  # (pointer to 32-bit elements, element index)
+stack_words = intrinsic(_stack_words)
 store = _operation(lambda base, index, value: types.int64, _store)
 splat_i32, splat_f32, splat_f64, splat_i64 = _splat(I32), _splat(F32), _splat(F64), _splat(I64)
 

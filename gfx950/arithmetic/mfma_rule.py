@@ -285,16 +285,22 @@ def k_of_item(shape: Any, field_bits: int, lane_group: int, item: int) -> int:
 
 
 @compiled
+def unpack_row(registers: Any, shape: Any, field_bits: int, row: int, codes: Any) -> None:
+    """Element codes (K) of one row of A (column of B) held in `registers` (n, 64)."""
+    for position in range(shape.depth):
+        lane_group, item = position // shape.lane_items, position % shape.lane_items
+        lane, bit = row + shape.rows * lane_group, item * field_bits
+        code = np.int64(registers[bit >> 5, lane]) >> (bit & 31)
+        if (bit & 31) + field_bits > 32:
+            code |= np.int64(registers[(bit >> 5) + 1, lane]) << (32 - (bit & 31))
+        codes[k_of_item(shape, field_bits, lane_group, item)] = code & ((1 << field_bits) - 1)
+
+
+@compiled
 def unpack_operand(registers: Any, shape: Any, field_bits: int, codes: Any) -> None:
-    """Element codes (rows, K) of an operand held in `registers` (n, 64)."""
-    for lane in range(64):
-        for item in range(shape.lane_items):
-            bit = item * field_bits
-            code = np.int64(registers[bit >> 5, lane]) >> (bit & 31)
-            if (bit & 31) + field_bits > 32:
-                code |= np.int64(registers[(bit >> 5) + 1, lane]) << (32 - (bit & 31))
-            row, k = lane % shape.rows, k_of_item(shape, field_bits, lane // shape.rows, item)
-            codes[row, k] = code & ((1 << field_bits) - 1)
+    """Element codes (rows, K) of an operand."""
+    for row in range(shape.rows):
+        unpack_row(registers, shape, field_bits, row, codes[row])
 
 
 @compiled

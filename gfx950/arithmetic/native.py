@@ -35,6 +35,14 @@ def compiled(function: _Function) -> _Function:
     return result
 
 
+def inlined(function: _Function) -> _Function:
+    """As `compiled`, and always inlined into its caller, so that constants of the caller reach its loops."""
+    import numba
+
+    result: _Function = numba.njit(error_model="numpy", forceinline=True)(function)
+    return result
+
+
 def compiled_entry(function: _Function) -> _Function:
     """As `compiled`, and kept in numba's disk cache: for functions that Python calls."""
     import numba

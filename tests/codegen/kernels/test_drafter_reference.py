@@ -1,0 +1,250 @@
+"""The float64 reference of the drafter attention against a float32 emulation of the kernel's steps, right and wrong.
+
+The emulation follows choices.md step by step, with blocks and partitions but without lanes; each fault is one deviation.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from fractions import Fraction
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from codegen.kernels.drafter_attention.cases import CASES, Case, Request, build
+from codegen.kernels.drafter_attention.reference import _scale_bytes, check_outputs, dequantised, reference
+
+F = np.float32
+E4M3, BF16 = ml_dtypes.float8_e4m3fn, ml_dtypes.bfloat16
+LOG2E = F(1.4426950408889634)
+QK_C = F(1.4426950408889634 / np.sqrt(128.0))
+SM_SCALE = F(1 / np.sqrt(128.0))
+LANE_DIMS = np.array(
+    [[4 * li + x for x in range(4)] + [32 + 4 * li + x for x in range(4)] for li in range(8)]
+    + [[64 + 4 * li + x for x in range(4)] + [96 + 4 * li + x for x in range(4)] for li in range(8)]
+)
+
+
+def fma(a, b, c):
+    return (a.astype(np.float64) * b.astype(np.float64) + c.astype(np.float64)).astype(F)
+
+
+def bf16_values(bits):
+    return bits.view(BF16).astype(F)
+
+
+def norm_rope(x, gamma, turn, faults):
+    """float32 [..., 128] -> float32 rounded to bf16, in the kernel's order of sums."""
+    lanes = (x * x)[..., LANE_DIMS]
+    total = lanes[..., 0]
+    for element in range(1, 8):
+        total = total + lanes[..., element]
+    for offset in (8, 4, 2, 1):
+        total = total + total[..., np.arange(16) ^ offset]
+    mean = total[..., :1] * F(1 / 64 if "mean of 64" in faults else 1 / 128)
+    rr = (1 / np.sqrt((mean + F(1e-5 if "eps 1e-5" in faults else 1e-6)).astype(np.float64))).astype(F)
+    n = (x * rr) * (gamma if "gamma without 1" in faults else gamma + F(1))
+    cos, sin = turn[..., :32], turn[..., 32:]
+    first, second = slice(0, 32), slice(32, 64)
+    if "interleaved rope" in faults:
+        first, second = slice(0, 64, 2), slice(1, 64, 2)
+    a, b = n[..., first].copy(), n[..., second].copy()
+    sign = F(-1 if "rope sign" in faults else 1)
+    n[..., first], n[..., second] = fma(a, cos, -sign * (b * sin)), fma(b, cos, sign * (a * sin))
+    return n if "no bf16" in faults else n.astype(BF16).astype(F)
+
+
+def quantised_rows(inputs, faults):
+    """q8 values float32 [T][16][128], new cache rows uint8 [T][256]."""
+    x = bf16_values(inputs.qkv).reshape(inputs.tokens, 18, 128)
+    turn = bf16_values(inputs.cos_sin[inputs.positions - (1 if "position" in faults else 0)])
+    gamma_q, gamma_k = bf16_values(inputs.qn), bf16_values(inputs.kn)
+    q = norm_rope(x[:, :16], gamma_q, turn[:, None], faults)
+    k = norm_rope(x[:, 16], gamma_q if "gamma of q for k" in faults else gamma_k, turn, faults)
+    if "q in bf16" not in faults:
+        q = q.astype(E4M3).astype(F)
+    rows = np.concatenate([k.astype(E4M3).view(np.uint8), x[:, 17].astype(E4M3).view(np.uint8)], axis=1)
+    return q, rows
+
+
+def written_cache(inputs, rows, faults):
+    cache = inputs.cache.copy().reshape(-1, 256)
+    for slot, row in zip(inputs.slots, rows, strict=True):
+        if slot >= 0 or "slot -1 written" in faults:
+            cache[slot] = row
+    return cache.reshape(inputs.cache.shape)
+
+
+def truncated_p(p):
+    """E4M3 toward zero."""
+    nearest = p.astype(E4M3).astype(F)
+    unit = np.exp2(np.maximum(np.floor(np.log2(np.maximum(p, F(1e-30)))), -6) - 3).astype(F)
+    return np.where(nearest > p, nearest - unit, nearest)
+
+
+def fold_block(state, s, v, faults):
+    """One block into (m, l, o): s float32 [112][128] with -inf where masked, v float32 [128][128]."""
+    m_run, l_run, o_run = state
+    m = np.maximum(m_run, s.max(axis=1))
+    safe = np.where(m == -np.inf, F(0), m)
+    alpha = np.exp2((m_run - safe) * QK_C)
+    p = np.exp2(s * QK_C - (safe * QK_C - F(0 if "P unscaled" in faults else 8))[:, None])
+    if "exp without log2e" in faults:
+        p = np.exp2(s * SM_SCALE - (safe * SM_SCALE - F(8))[:, None])
+    p8 = truncated_p(p) if "P toward zero" in faults else p.astype(E4M3).astype(F)
+    if "P not quantised" in faults:
+        p8 = p
+    total = (p8 if "l of rounded P" in faults else p).sum(axis=1, dtype=F)
+    if "V in natural order" in faults:
+        group, step = np.divmod(np.arange(128), 32)
+        v = v[16 * (step // 4) + 4 * group + step % 4]
+    product = (p8.astype(np.float64) @ v.astype(np.float64)).astype(F)
+    o_scale = F(1) if "o not rescaled" in faults else alpha[:, None]
+    return m, l_run * alpha + total, o_run * o_scale + product
+
+
+def staged_block(inputs, cache, request, block, lo, hi):
+    """K and V of a block as float32, zero outside [lo, hi], with the kernel's clamps."""
+    column = min(max(min(block, hi // 128), 0), inputs.block_table.shape[1] - 1)
+    phys = min(max(int(inputs.block_table[request, column]), 0), len(cache) - 1)
+    keys = block * 128 + np.arange(128)
+    codes = np.where(((keys >= lo) & (keys <= hi))[:, None], cache[phys], 0).astype(np.uint8)
+    values = codes.view(E4M3).astype(F)
+    return keys, values[:, :128], values[:, 128:]
+
+
+def visible_keys(keys, first, lo, hi, faults):
+    row = first + np.arange(7)[:, None]
+    visible = (keys > row - 4096) & (keys >= lo) & (keys <= hi)
+    if "window longer by 1" in faults:
+        visible = (keys >= row - 4096) & (keys >= lo) & (keys <= hi)
+    if "window shorter by 1" in faults:
+        visible &= keys > row - 4095
+    if "no row mask" in faults:
+        visible = np.broadcast_to((keys >= lo) & (keys <= hi), visible.shape)
+    if "no hi mask" in faults:
+        visible = (keys > row - 4096) & (keys >= lo)
+    if "last key lost" in faults:
+        visible &= keys < hi
+    if "causal" in faults:
+        visible &= keys <= row
+    return np.repeat(visible, 16, axis=0)
+
+
+def partials(inputs, cache, q, request, faults):
+    first = int(inputs.positions[request * 7])
+    lo = max(first - 4095, 0)
+    hi = min(int(inputs.seq_lens[request]) - 1, (lo // 128 + 34) * 128 - 1)
+    blocks = range(lo // 128, hi // 128 + 1)
+    size = -(-len(blocks) // inputs.na)
+    q_rows = q[request * 7 : request * 7 + 7].reshape(112, 128).astype(np.float64)
+    for i in range(inputs.na):
+        state = np.full(112, -np.inf, F), np.zeros(112, F), np.zeros((112, 128), F)
+        for block in blocks[i * size : (i + 1) * size]:
+            keys, k, v = staged_block(inputs, cache, request, block, lo, hi)
+            s = (q_rows @ k.T.astype(np.float64)).astype(F)
+            s = np.where(visible_keys(keys, first, lo, hi, faults), s, F(-np.inf))
+            state = fold_block(state, s, k if "K read as V" in faults else v, faults)
+        yield state[0] * (F(1) if "m in raw units" in faults else SM_SCALE), *state[1:]
+
+
+def merged(parts, faults):
+    parts = list(parts)[:-1] if "last partition lost" in faults else list(parts)
+    top = np.maximum.reduce([m for m, _, _ in parts]) if parts else np.full(112, -np.inf, F)
+    total, out = np.zeros(112, F), np.zeros((112, 128), F)
+    for m, l_part, o in parts:
+        w = np.where(top == -np.inf, F(0), np.exp2((m - np.where(top == -np.inf, F(0), top)) * LOG2E))
+        if "partials not weighted" in faults:
+            w = np.where(m == -np.inf, F(0), F(1))
+        if "weights of base e" in faults:
+            w = np.where(top == -np.inf, F(0), np.exp2(m - np.where(top == -np.inf, F(0), top)))
+        total, out = total + l_part * w, out + o * w[:, None]
+    return np.where(total[:, None] == 0, F(0), out / np.where(total == 0, F(1), total)[:, None])
+
+
+def mxfp8(out, faults):
+    """bf16 values as float32 [T][2048] -> a8, as8 by RoundUp."""
+    groups = out.reshape(len(out), 64, 32)
+    bits = (np.abs(groups).max(axis=2) * F(1 / 448)).astype(F).view(np.uint32)
+    exponent = (bits >> 23) + ((bits & 0x7FFFFF) != 0) * (0 if "scale rounded down" in faults else 1)
+    exponent = np.clip(exponent, 1, 254).astype(np.int32)
+    scaled = np.clip(np.ldexp(groups, (127 - exponent)[..., None]), F(-448), F(448))
+    return scaled.astype(E4M3).view(np.uint8).reshape(len(out), 2048), exponent.astype(np.uint8)
+
+
+def emulate(inputs, *faults):
+    q, rows = quantised_rows(inputs, faults)
+    cache = written_cache(inputs, rows, faults)
+    read = inputs.cache if "new rows not read" in faults else cache
+    if "new rows not read" in faults:
+        read = np.where((read & 0x7F) == 0x7F, np.uint8(0), read)
+    with np.errstate(invalid="ignore", over="ignore"):
+        out = [merged(partials(inputs, read, q, r, faults), faults) for r in range(inputs.requests)]
+    out = np.concatenate(out).reshape(inputs.tokens, 16, 128)
+    if "heads swapped" in faults:
+        out = out[:, np.arange(16) ^ 1]
+    if "rows swapped" in faults:
+        out = out.reshape(-1, 7, 16, 128)[:, ::-1].reshape(out.shape)
+    a8, as8 = mxfp8(out.astype(BF16).astype(F).reshape(inputs.tokens, 2048), faults)
+    return a8, as8, cache
+
+
+_BUILT: dict[str, tuple] = {}
+
+
+def built(name):
+    if name not in _BUILT:
+        inputs = build(CASES[name])
+        _BUILT[name] = inputs, reference(inputs)
+    return _BUILT[name]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_emulated_kernel_is_within_the_bounds(name):
+    inputs, expected = built(name)
+    assert [str(v) for v in check_outputs(inputs, expected, *emulate(inputs))] == []
+
+
+FAULTS = {
+    "no row mask": "partitions_34",
+    "window longer by 1": "partitions_34",
+    "window shorter by 1": "blocks_34",
+    "no hi mask": "small",
+    "last key lost": "default",
+    "causal": "small",
+    "P unscaled": "default",
+    "P toward zero": "default",
+    "P not quantised": "default",
+    "l of rounded P": "first_tokens",
+    "exp without log2e": "small",
+    "V in natural order": "small",
+    "K read as V": "small",
+    "o not rescaled": "one_partition",
+    "m in raw units": "default",
+    "weights of base e": "default",
+    "partials not weighted": "default",
+    "last partition lost": "default",
+    "heads swapped": "small",
+    "rows swapped": "small",
+    "interleaved rope": "small",
+    "rope sign": "small",
+    "position": "small",
+    "gamma without 1": "small",
+    "gamma of q for k": "small",
+    "mean of 64": "small",
+    "eps 1e-5": "zeros",
+    "no bf16": "ragged_16",
+    "q in bf16": "small",
+    "new rows not read": "small",
+    "slot -1 written": "padded",
+    "scale rounded down": "small",
+}
+
+
+@pytest.mark.parametrize(("fault", "name"), FAULTS.items())
+def test_a_fault_leaves_the_bounds(fault, name):
+    inputs, expected = built(name)
+    with np.errstate(invalid="ignore"):
+        found = check_outputs(inputs, expected, *emulate(inputs, fault))
+    assert found

@@ -33,7 +33,13 @@ ROUNDING = rule(
     "formats.rounding",
     Evidence.spec,
     "CDNA4 ISA, chapter 12 (v_cvt_pk_{fp8,bf8,f16,bf16}_f32) and section 7.3",
-    "Round to nearest, ties to even, once, from the exact value; subnormal results and the sign of zero are kept.",
+    "Round to nearest, ties to even, once, from the exact value, whatever MODE says.",
+)
+SUBNORMALS = rule(
+    "formats.subnormals",
+    Evidence.spec,
+    "CDNA4 ISA, section 7.3: the narrow formats keep denormals",
+    "Subnormal results and the sign of zero are kept. For f32, f16 and bf16 too: a flush by MODE is the instruction's.",
 )
 OVERFLOW_EDGE = rule(
     "formats.overflow_edge",

@@ -154,7 +154,9 @@ def _stack_words(typing_context: Any) -> Any:
     """2048 words that live as long as the call."""
 
     def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return cgutils.alloca_once(builder, ir.IntType(32), 2048)
+        words = cgutils.alloca_once(builder, ir.IntType(32), 2048)
+        words.align = 64  # a vector that straddles two cache lines costs twice
+        return words
 
     return types.CPointer(types.int32)(), emit
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import functools
 import importlib
-import inspect
 import os
+import sys
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -59,10 +60,19 @@ def watch_sources(cache: Any, function: Callable[..., Any]) -> None:
 
 
 def sources_stamp(function: Callable[..., Any]) -> Stamp:
-    """Name, time and size of every Python file beside the one that defines `function`: what its compiled code may depend on."""
-    folder = os.path.dirname(os.path.abspath(inspect.getfile(function)))
-    files = sorted(entry.path for entry in os.scandir(folder) if entry.name.endswith(".py"))
-    return tuple((path, os.stat(path).st_mtime, os.stat(path).st_size) for path in files)
+    """Path, time and size of the source of every module of this package that `function`'s module takes names from, at any remove."""
+    root, waiting, files = function.__module__.partition(".")[0], [function.__module__], {}
+    while waiting:
+        name = waiting.pop()
+        module = sys.modules[name]
+        if name in files or not getattr(module, "__file__", None):
+            continue
+        files[name] = str(module.__file__)
+        for value in vars(module).values():
+            origin = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
+            if isinstance(origin, str) and origin.partition(".")[0] == root and origin in sys.modules:
+                waiting.append(origin)
+    return tuple((path, os.stat(path).st_mtime, os.stat(path).st_size) for path in sorted(files.values()))
 
 
 class Native:

@@ -1,0 +1,349 @@
+"""Numba parts of `transcendental`: the accurate cores, one lane function an instruction, and the loops over 64 lanes.
+
+Lane functions go from bits to bits without branches (both sides of every choice are computed first), so that LLVM runs
+many lanes at once. No f32 operation here sees a subnormal, and subnormal results are cleared by integer tests: a host
+that flushes gives the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba.core import types
+from numba.extending import intrinsic
+
+from gfx950.arithmetic.native import Body, compiled
+
+LANES = 64
+MAGNITUDE, SIGN = np.uint32(0x7FFFFFFF), np.uint32(0x80000000)
+SMALLEST_NORMAL, ONE, INFINITY = np.uint32(0x00800000), np.uint32(0x3F800000), np.uint32(0x7F800000)
+QUIET, NAN = np.uint32(0x00400000), np.uint32(0xFFC00000)
+HALF_MAGNITUDE, HALF_SIGN = np.uint32(0x7FFF), np.uint32(0x8000)
+HALF_ONE, HALF_INFINITY = np.uint32(0x3C00), np.uint32(0x7C00)
+HALF_QUIET, HALF_NAN = np.uint32(0x0200), np.uint32(0xFE00)
+ZERO = np.uint32(0)
+
+# Adding this to a double of magnitude below 2^51 leaves the nearest integer (ties to even) in the low bits.
+ROUND_TO_INTEGER = 6755399441055744.0
+# The same for multiples of 2^-24, the step of f16 subnormals.
+ROUND_TO_HALF_STEP = 402653184.0
+# Interpolation of (2^f - 1)/f at Chebyshev points of [-1/2, 1/2]: 2^-55 relative.
+EXP2_TERMS = (
+    0.6931471805599453,
+    0.24022650695910097,
+    0.0555041086648216,
+    0.009618129107606888,
+    0.0013333558146416936,
+    0.0001540353044173605,
+    1.525273382983612e-05,
+    1.321544258792169e-06,
+    1.0178062445845774e-07,
+    7.072585949269223e-09,
+    4.4549605981865186e-10,
+)
+# Interpolation of 2*atanh(s)/(s*log(2)) in s^2 at Chebyshev points: 2^-55 relative for |s| <= 3 - sqrt(8).
+LOG2_TERMS = (
+    2.8853900817779268,
+    0.9617966939259899,
+    0.5770780163454586,
+    0.41219858585486296,
+    0.3205985334227465,
+    0.2623344335728468,
+    0.2209109142370262,
+    0.21368163909696675,
+)
+# 2^x of these two lies so near the middle of two f32 values that the double rounds the wrong way: both go up by one.
+EXP2_LOW_BY_ONE = (np.uint32(0x3B429D37), np.uint32(0xBCF3A937))
+
+
+@compiled
+def double_of_bits(bits: Any) -> Any:
+    return np.float64(np.uint32(bits).view(np.float32))
+
+
+@compiled
+def bits_of_double(value: Any) -> Any:
+    """The f32 nearest to a double, as bits."""
+    return np.float32(value).view(np.uint32)
+
+
+@compiled
+def exp2_split(x: Any) -> Any:
+    """(n, 2^(x-n)), n the integer nearest to x, given modulo 2^32; the power is within 2^-51 of exact."""
+    shifted = x + ROUND_TO_INTEGER
+    f = x - (shifted - ROUND_TO_INTEGER)
+    c = EXP2_TERMS
+    high = c[5] + f * (c[6] + f * (c[7] + f * (c[8] + f * (c[9] + f * c[10]))))
+    power = 1.0 + f * (c[0] + f * (c[1] + f * (c[2] + f * (c[3] + f * (c[4] + f * high)))))
+    return np.float64(shifted).view(np.int64), power
+
+
+@compiled
+def log2_double(x: Any) -> Any:
+    """log2 of a positive normal double, within 2^-50 relative.
+
+    x = 2^e * m with m in [sqrt(1/2), sqrt(2)); log2 m is a series in s = (m-1)/(m+1).
+    """
+    bits = np.float64(x).view(np.int64)
+    e = (bits - np.int64(0x3FE6A09E00000000)) >> np.int64(52)
+    m = np.int64(bits - (e << np.int64(52))).view(np.float64)
+    s = (m - 1.0) / (m + 1.0)
+    z = s * s
+    c = LOG2_TERMS
+    high = c[3] + z * (c[4] + z * (c[5] + z * (c[6] + z * c[7])))
+    return np.float64(np.int32(e)) + s * (c[0] + z * (c[1] + z * (c[2] + z * high)))
+
+
+@compiled
+def exp_f32(bits: Any) -> Any:
+    magnitude = bits & MAGNITUDE
+    negative = bits != magnitude
+    below = magnitude < (np.uint32(0x42FC0001) if negative else np.uint32(0x43000000))  # -126 <= x < 128
+    n, power = exp2_split(double_of_bits(bits if below else ZERO))
+    low_by_one = (bits == EXP2_LOW_BY_ONE[0]) | (bits == EXP2_LOW_BY_ONE[1])
+    inside = np.uint32(bits_of_double(power) + (np.uint32(n) << np.uint32(23)) + np.uint32(low_by_one))
+    result = inside if below else (ZERO if negative else INFINITY)
+    return bits | QUIET if magnitude > INFINITY else result
+
+
+@compiled
+def log_f32(bits: Any) -> Any:
+    magnitude = bits & MAGNITUDE
+    normal = (bits >= SMALLEST_NORMAL) & (bits < INFINITY)
+    inside = bits_of_double(log2_double(double_of_bits(bits if normal else ONE)))
+    outside = INFINITY if bits == INFINITY else NAN
+    outside = SIGN | INFINITY if magnitude < SMALLEST_NORMAL else outside
+    result = inside if normal else outside
+    return bits | QUIET if magnitude > INFINITY else result
+
+
+@compiled
+def rcp_f32(bits: Any) -> Any:
+    magnitude = bits & MAGNITUDE
+    normal = (magnitude >= SMALLEST_NORMAL) & (magnitude < INFINITY)
+    quotient = np.float32(np.float32(1.0) / np.uint32(magnitude if normal else ONE).view(np.float32)).view(np.uint32)
+    inside = quotient if quotient >= SMALLEST_NORMAL else ZERO
+    outside = INFINITY if magnitude < SMALLEST_NORMAL else ZERO
+    result = (bits & SIGN) | (inside if normal else outside)
+    return bits | QUIET if magnitude > INFINITY else result
+
+
+@compiled
+def rsq_f32(bits: Any) -> Any:
+    magnitude = bits & MAGNITUDE
+    normal = (bits >= SMALLEST_NORMAL) & (bits < INFINITY)
+    inside = bits_of_double(1.0 / np.sqrt(double_of_bits(bits if normal else ONE)))
+    outside = ZERO if bits == INFINITY else NAN
+    outside = (bits & SIGN) | INFINITY if magnitude < SMALLEST_NORMAL else outside
+    result = inside if normal else outside
+    return bits | QUIET if magnitude > INFINITY else result
+
+
+@compiled
+def sqrt_f32(bits: Any) -> Any:
+    magnitude = bits & MAGNITUDE
+    normal = (bits >= SMALLEST_NORMAL) & (bits < INFINITY)
+    inside = np.float32(np.sqrt(np.uint32(bits if normal else ONE).view(np.float32))).view(np.uint32)
+    outside = INFINITY if bits == INFINITY else NAN
+    outside = bits & SIGN if magnitude < SMALLEST_NORMAL else outside
+    result = inside if normal else outside
+    return bits | QUIET if magnitude > INFINITY else result
+
+
+@compiled
+def double_of_half(bits: Any) -> Any:
+    """The value of finite f16 bits of positive sign."""
+    wide = np.int64(bits) << np.int64(42)
+    normal = np.int64(wide + np.int64(1008 << 52)).view(np.float64)
+    return normal if bits >= np.uint32(0x0400) else np.float64(np.int32(bits)) * 5.9604644775390625e-08
+
+
+@compiled
+def half_of_double(value: Any) -> Any:
+    """The f16 nearest to a double of positive sign (infinity too), ties to even, as bits."""
+    bits = np.float64(value).view(np.int64)
+    rebased = bits - np.int64(1008 << 52)
+    rounded = (rebased + np.int64((1 << 41) - 1) + ((rebased >> np.int64(42)) & np.int64(1))) >> np.int64(42)
+    normal = np.uint32(rounded) if value < 65520.0 else HALF_INFINITY
+    small = np.uint32(np.float64((value if value < 1.0 else 0.0) + ROUND_TO_HALF_STEP).view(np.int64))
+    return normal if value >= 6.103515625e-05 else small & HALF_MAGNITUDE
+
+
+@compiled
+def exp_f16(register: Any) -> Any:
+    bits = register & np.uint32(0xFFFF)
+    magnitude = bits & HALF_MAGNITUDE
+    negative = bits != magnitude
+    below = magnitude < (np.uint32(0x4E41) if negative else np.uint32(0x4C00))  # -25 <= x < 16
+    x = double_of_half(magnitude if below else ZERO)
+    n, power = exp2_split(-x if negative else x)
+    scale = np.int64((n + np.int64(1023)) << np.int64(52)).view(np.float64)
+    inside = half_of_double(power * scale)
+    result = inside if below else (ZERO if negative else HALF_INFINITY)
+    return bits | HALF_QUIET if magnitude > HALF_INFINITY else result
+
+
+@compiled
+def log_f16(register: Any) -> Any:
+    bits = register & np.uint32(0xFFFF)
+    magnitude = bits & HALF_MAGNITUDE
+    finite = (bits != ZERO) & (bits < HALF_INFINITY)
+    logarithm = log2_double(double_of_half(bits if finite else HALF_ONE))
+    inside = half_of_double(abs(logarithm)) | (HALF_SIGN if logarithm < 0.0 else ZERO)
+    outside = HALF_INFINITY if bits == HALF_INFINITY else HALF_NAN
+    outside = HALF_SIGN | HALF_INFINITY if magnitude == ZERO else outside
+    result = inside if finite else outside
+    return bits | HALF_QUIET if magnitude > HALF_INFINITY else result
+
+
+@compiled
+def rcp_f16(register: Any) -> Any:
+    bits = register & np.uint32(0xFFFF)
+    magnitude = bits & HALF_MAGNITUDE
+    finite = (magnitude != ZERO) & (magnitude < HALF_INFINITY)
+    inside = half_of_double(1.0 / double_of_half(magnitude if finite else HALF_ONE))
+    outside = HALF_INFINITY if magnitude == ZERO else ZERO
+    result = (bits & HALF_SIGN) | (inside if finite else outside)
+    return bits | HALF_QUIET if magnitude > HALF_INFINITY else result
+
+
+@compiled
+def rsq_f16(register: Any) -> Any:
+    bits = register & np.uint32(0xFFFF)
+    magnitude = bits & HALF_MAGNITUDE
+    finite = (bits != ZERO) & (bits < HALF_INFINITY)
+    inside = half_of_double(1.0 / np.sqrt(double_of_half(bits if finite else HALF_ONE)))
+    outside = ZERO if bits == HALF_INFINITY else HALF_NAN
+    outside = (bits & HALF_SIGN) | HALF_INFINITY if magnitude == ZERO else outside
+    result = inside if finite else outside
+    return bits | HALF_QUIET if magnitude > HALF_INFINITY else result
+
+
+@compiled
+def sqrt_f16(register: Any) -> Any:
+    bits = register & np.uint32(0xFFFF)
+    magnitude = bits & HALF_MAGNITUDE
+    finite = (bits != ZERO) & (bits < HALF_INFINITY)
+    inside = half_of_double(np.sqrt(double_of_half(bits if finite else HALF_ONE)))
+    outside = HALF_INFINITY if bits == HALF_INFINITY else HALF_NAN
+    outside = bits if magnitude == ZERO else outside
+    result = inside if finite else outside
+    return bits | HALF_QUIET if magnitude > HALF_INFINITY else result
+
+
+# The loops are written out: numba's disk cache does not recognise a loop that was given its lane function as a value.
+def v_exp_f32(inputs: Any, outputs: Any, parameters: Any) -> None:
+    for lane in range(LANES):
+        outputs[lane] = exp_f32(inputs[lane])
+
+
+def v_log_f32(inputs: Any, outputs: Any, parameters: Any) -> None:
+    for lane in range(LANES):
+        outputs[lane] = log_f32(inputs[lane])
+
+
+def v_rcp_f32(inputs: Any, outputs: Any, parameters: Any) -> None:
+    for lane in range(LANES):
+        outputs[lane] = rcp_f32(inputs[lane])
+
+
+def v_rsq_f32(inputs: Any, outputs: Any, parameters: Any) -> None:
+    for lane in range(LANES):
+        outputs[lane] = rsq_f32(inputs[lane])
+
+
+def v_sqrt_f32(inputs: Any, outputs: Any, parameters: Any) -> None:
+    for lane in range(LANES):
+        outputs[lane] = sqrt_f32(inputs[lane])
+
+
+def v_exp_f16(inputs: Any, outputs: Any, parameters: Any) -> None:
+    for lane in range(LANES):
+        outputs[lane] = exp_f16(inputs[lane])
+
+
+def v_log_f16(inputs: Any, outputs: Any, parameters: Any) -> None:
+    for lane in range(LANES):
+        outputs[lane] = log_f16(inputs[lane])
+
+
+def v_rcp_f16(inputs: Any, outputs: Any, parameters: Any) -> None:
+    for lane in range(LANES):
+        outputs[lane] = rcp_f16(inputs[lane])
+
+
+def v_rsq_f16(inputs: Any, outputs: Any, parameters: Any) -> None:
+    for lane in range(LANES):
+        outputs[lane] = rsq_f16(inputs[lane])
+
+
+def v_sqrt_f16(inputs: Any, outputs: Any, parameters: Any) -> None:
+    for lane in range(LANES):
+        outputs[lane] = sqrt_f16(inputs[lane])
+
+
+LANE_FUNCTIONS: dict[str, Callable[[Any], Any]] = {
+    "v_exp_f32": exp_f32,
+    "v_log_f32": log_f32,
+    "v_rcp_f32": rcp_f32,
+    "v_rcp_iflag_f32": rcp_f32,
+    "v_rsq_f32": rsq_f32,
+    "v_sqrt_f32": sqrt_f32,
+    "v_exp_f16": exp_f16,
+    "v_log_f16": log_f16,
+    "v_rcp_f16": rcp_f16,
+    "v_rsq_f16": rsq_f16,
+    "v_sqrt_f16": sqrt_f16,
+}
+
+
+def _load_word(typing_context: Any, address: Any, index: Any) -> Any:
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        words = builder.inttoptr(arguments[0], ir.IntType(32).as_pointer())
+        return builder.load(builder.gep(words, [arguments[1]]))
+
+    return types.uint32(types.int64, types.int64), emit
+
+
+load_word: Any = intrinsic(_load_word)
+
+
+def range_body(lane_function: Callable[[Any], Any], address: int, first: int, length: int) -> Body:
+    """A native body: inputs first..first+length-1 from the words at `address`, the others by lane_function."""
+
+    def body(inputs: Any, outputs: Any, parameters: Any) -> None:
+        for lane in range(LANES):
+            bits = inputs[lane]
+            index = np.int64(bits) - first
+            known = (index >= 0) & (index < length)
+            outputs[lane] = load_word(address, index) if known else lane_function(bits)
+
+    return body
+
+
+def binade_body(lane_function: Callable[[Any], Any], address: int, period: int, slope: int) -> Body:
+    """A native body for f(x * 2^period) = f(x) * 2^slope: the words at `address` are f of [1, 2^period), in order.
+
+    Zeros, subnormals, infinities, NaNs, and negative inputs where f is not odd, go to lane_function. Results below
+    2^-126 are zero.
+    """
+    odd = period == 1
+
+    def body(inputs: Any, outputs: Any, parameters: Any) -> None:
+        for lane in range(LANES):
+            bits = inputs[lane]
+            magnitude = np.int64(bits & MAGNITUDE)
+            sign = np.uint32(bits & SIGN)
+            normal = (magnitude >= 0x00800000) & (magnitude < 0x7F800000) & (odd | (sign == 0))
+            if normal:
+                periods = ((magnitude >> 23) - 127) // period
+                index = magnitude - ((127 + periods * period) << 23)
+                scaled = np.int64(load_word(address, index)) + ((slope * periods) << 23)
+                outputs[lane] = sign | (np.uint32(scaled) if scaled >= 0x00800000 else ZERO)
+            else:
+                outputs[lane] = lane_function(bits)
+
+    return body

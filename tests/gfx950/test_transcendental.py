@@ -1,0 +1,336 @@
+"""Transcendental instructions against MPFR: every hard input, every f16 input, the special values, and tables.
+
+The proof for f32 has two parts. A scan over all inputs (slow) collects those whose double lies within 32 units in the
+last place of a rounding boundary; the cores are far more accurate than that (measured here), so all others round
+correctly. The collected ones are compared with MPFR at 200 bits, and a fixed list of the hardest always is.
+"""
+
+import gmpy2
+import numba
+import numpy as np
+import pytest
+
+from gfx950.arithmetic import transcendental, transcendental_lanes
+from gfx950.arithmetic.native import NATIVES
+from gfx950.evidence import LEDGER, Evidence
+
+EXACT = {
+    "exp": gmpy2.exp2,
+    "log": gmpy2.log2,
+    "rcp": lambda x: 1 / x,
+    "rsq": lambda x: 1 / gmpy2.sqrt(x),
+    "sqrt": gmpy2.sqrt,
+}
+F32 = [name for name in transcendental.DEFAULTS if name.endswith("f32")]
+F16 = [name for name in transcendental.DEFAULTS if name.endswith("f16")]
+
+
+@pytest.fixture(autouse=True)
+def _precise_and_default():
+    with gmpy2.context(gmpy2.get_context(), precision=200, emin=-2000, emax=2000):
+        yield
+    for name in transcendental.DEFAULTS:
+        transcendental.use_default(name)
+
+
+def run(name, bits):
+    """Results of native `name` for a one-dimensional array of input bits."""
+    padded = np.zeros(-(-len(bits) // 64) * 64, np.uint32)
+    padded[: len(bits)] = bits
+    return NATIVES[name](padded.reshape(-1, 1, 64)).reshape(-1)[: len(bits)]
+
+
+def function_of(name):
+    return name.split("_")[1]
+
+
+def rounded(value, precision, emin):
+    """An MPFR value rounded to nearest even with gradual underflow, as a Python float."""
+    if not gmpy2.is_finite(value) or value == 0:
+        return float(value)
+    exponent = gmpy2.get_exp(value)
+    kept = min(precision, exponent - emin)
+    if kept < 1:
+        step = gmpy2.exp2(gmpy2.mpfr(emin))
+        return float(step if abs(value) > step / 2 else 0)
+    return float(gmpy2.mpfr(value, kept) if kept > 1 else _one_bit(value, exponent))
+
+
+def _one_bit(value, exponent):
+    low = gmpy2.exp2(gmpy2.mpfr(exponent - 1))
+    return low if value < 1.5 * low else 2 * low
+
+
+def expected_f32(name, bits):
+    """The documented answer, from the bits, in plain Python."""
+    bits = int(bits)
+    sign, magnitude = bits & 0x80000000, bits & 0x7FFFFFFF
+    function = function_of(name)
+    if magnitude > 0x7F800000:
+        return bits | 0x00400000
+    x = float(np.uint32(bits).view(np.float32)) if magnitude >= 0x00800000 else (-0.0 if sign else 0.0)
+    if function == "exp":
+        if x < -126:
+            return 0
+        if x >= 128:
+            return 0x7F800000
+    elif x == 0:
+        return {"log": 0xFF800000, "rcp": sign | 0x7F800000, "rsq": sign | 0x7F800000, "sqrt": sign}[function]
+    elif x < 0 and function != "rcp":
+        return 0xFFC00000
+    value = EXACT[function](gmpy2.mpfr(x))
+    if value != 0 and abs(value) < gmpy2.exp2(gmpy2.mpfr(-126)):
+        return sign
+    return int(np.float32(rounded(value, 24, -149)).view(np.uint32)) if value != 0 or function != "rcp" else sign
+
+
+def words(text):
+    return np.array([int(word, 16) for word in text.split()], np.uint32)
+
+
+SPECIAL = words("""
+    00000000 00000001 00400000 007fffff 00800000 00800001 3f7fffff 3f800000 3f800001 40000000 407fffff 40800000
+    42fbffff 42fc0000 42fc0001 42fdffff 42fe0000 42ffffff 43000000 7e7fffff 7e800000 7e800001 7f000000 7f7fffff
+    7f800000 7f800001 7fa12345 7fc00000 7fc54321 7fffffff 33000000 33800000 32ffffff 3f000000 3f3504f3 3f3504f4
+    3fb504f3 3fb504f4
+""")
+SPECIAL = np.concatenate([SPECIAL, SPECIAL | np.uint32(0x80000000)])
+
+
+@pytest.mark.parametrize("name", F32)
+def test_special_values(name):
+    got = run(name, SPECIAL)
+    want = [expected_f32(name, bits) for bits in SPECIAL]
+    assert [f"{b:08x}:{g:08x}" for b, g in zip(SPECIAL, got, strict=True)] == [
+        f"{b:08x}:{w:08x}" for b, w in zip(SPECIAL, want, strict=True)
+    ]
+
+
+def test_special_values_written_out():
+    facts = [
+        ("v_exp_f32", 0x42FC0000, 0x7E800000),  # 2^126
+        ("v_exp_f32", 0xC2FC0000, 0x00800000),  # 2^-126, the smallest normal
+        ("v_exp_f32", 0xC2FC0001, 0x00000000),
+        ("v_exp_f32", 0x43000000, 0x7F800000),
+        ("v_exp_f32", 0xFF800000, 0x00000000),
+        ("v_exp_f32", 0xFFA00001, 0xFFE00001),  # quiet, payload and sign kept
+        ("v_exp_f32", 0x80000001, 0x3F800000),
+        ("v_log_f32", 0x80000000, 0xFF800000),
+        ("v_log_f32", 0x007FFFFF, 0xFF800000),
+        ("v_log_f32", 0x3F800000, 0x00000000),
+        ("v_log_f32", 0xBF800000, 0xFFC00000),
+        ("v_rcp_f32", 0x80000000, 0xFF800000),
+        ("v_rcp_f32", 0x80400000, 0xFF800000),
+        ("v_rcp_f32", 0x7E800000, 0x00800000),
+        ("v_rcp_f32", 0xFE800001, 0x80000000),  # -2^126 and a bit: flushed, sign kept
+        ("v_rcp_iflag_f32", 0x40400000, 0x3EAAAAAB),
+        ("v_rsq_f32", 0x80000000, 0xFF800000),
+        ("v_rsq_f32", 0xFF800000, 0xFFC00000),
+        ("v_rsq_f32", 0x7F800000, 0x00000000),
+        ("v_sqrt_f32", 0x80000000, 0x80000000),
+        ("v_sqrt_f32", 0x80000001, 0x80000000),
+        ("v_sqrt_f32", 0xC0800000, 0xFFC00000),
+    ]
+    for name, bits, want in facts:
+        assert f"{run(name, np.array([bits], np.uint32))[0]:08x}" == f"{want:08x}", (name, hex(bits))
+
+
+# The f32 inputs nearest to a rounding boundary, from the scan below.
+HARDEST = {
+    "v_exp_f32": words("""
+        b52d1f9a bcf3a937 3b429d37 b8d3d026 baec2b40 3a07857c 3c02a9ad 36879cf7 be1f29de 33b8aa3b 3dc9abe2 b466d4cb
+        b8bbd3a2 b5160a52 bcaf4d02 3d036455 bae36f38 3b53aa14 37e338eb 3a0b4316 b8acad70 b63b8cf0 3deb2f8e b4fdea14
+    """),
+    "v_log_f32": words("""
+        3ea07ab9 10114a90 2fd54996 37ffc006 106b8090 2ff50f8c 10174467 3feddffd 3d8d64de
+    """),
+    "v_rsq_f32": words("403a18e3 4009f038 407ffffe"),
+}
+
+
+@pytest.mark.parametrize("name", F32)
+def test_hardest_and_random_inputs(name):
+    random = np.random.default_rng(1).integers(0, 1 << 32, 4000, dtype=np.uint32)
+    exponents = np.random.default_rng(2).integers(0x2F800000, 0x43000000, 4000, dtype=np.uint32)
+    hardest = HARDEST.get(name, SPECIAL[:1])
+    bits = np.concatenate([hardest, random, exponents, exponents | np.uint32(1 << 31)])
+    want = np.array([expected_f32(name, b) for b in bits], np.uint32)
+    got = run(name, bits)
+    wrong = np.flatnonzero(got != want)
+    assert not len(wrong), [f"{bits[i]:08x}: {got[i]:08x}, not {want[i]:08x}" for i in wrong[:5]]
+
+
+def expected_f16(name, bits):
+    sign, magnitude = bits & 0x8000, bits & 0x7FFF
+    function = function_of(name)
+    if magnitude > 0x7C00:
+        return bits | 0x0200
+    x = float(np.uint16(bits).view(np.float16))
+    if x == 0 and function != "exp":
+        return {"log": 0xFC00, "rcp": sign | 0x7C00, "rsq": sign | 0x7C00, "sqrt": sign}[function]
+    if x < 0 and function in ("log", "rsq", "sqrt"):
+        return 0xFE00
+    value = EXACT[function](gmpy2.mpfr(x))
+    if value == 0:
+        return sign if function == "rcp" else 0
+    nearest = rounded(abs(value), 11, -24)
+    packed = 0x7C00 if nearest >= 65520 else int(np.float16(nearest).view(np.uint16))
+    return packed | (0x8000 if value < 0 else 0)
+
+
+@pytest.mark.parametrize("name", F16)
+def test_every_f16_input(name):
+    bits = np.arange(1 << 16, dtype=np.uint32)
+    want = np.array([expected_f16(name, int(b)) for b in bits], np.uint32)
+    got = run(name, bits)
+    wrong = np.flatnonzero(got != want)
+    assert not len(wrong), [f"{bits[i]:04x}: {got[i]:04x}, not {want[i]:04x}" for i in wrong[:5]]
+    assert np.array_equal(run(name, bits | np.uint32(0xABCD0000)), got), "the high half is not read"
+
+
+def core(name):
+    lanes = transcendental_lanes
+    return {
+        "v_exp_f32": lambda x: lanes.exp2_split(x)[1],
+        "v_log_f32": lambda x: lanes.log2_double(x),
+        "v_rsq_f32": lambda x: 1.0 / np.sqrt(x),
+    }[name]
+
+
+def exact_core(name, x):
+    if name == "v_exp_f32":
+        return gmpy2.exp2(gmpy2.mpfr(x) - gmpy2.rint(gmpy2.mpfr(x)))
+    return EXACT[function_of(name)](gmpy2.mpfr(x))
+
+
+@pytest.mark.parametrize("name", HARDEST)
+def test_cores_are_within_four_units(name):
+    """The scan trusts doubles that are more than 32 units from a boundary; here is the room it has."""
+    generator = np.random.default_rng(3)
+    near_one = 1 + generator.integers(-(1 << 16), 1 << 16, 1000) * 2.0**-24
+    wide = {"v_exp_f32": generator.uniform(-126, 128, 3000)}.get(name, 2 ** generator.uniform(-126, 128, 3000))
+    for x in np.concatenate([near_one, wide]).astype(np.float32).astype(np.float64):
+        got, want = float(core(name)(x)), exact_core(name, x)
+        assert abs(gmpy2.mpfr(got) - want) <= 4 * np.spacing(abs(got)), x
+
+
+SCANNED = {
+    "v_exp_f32": [(0x33000000, 0x43000000), (0xB3000000, 0xC2FC0001)],
+    "v_log_f32": [(0x00800000, 0x7F800000)],
+    "v_rsq_f32": [(0x3F800000, 0x40800000)],
+}
+
+
+def boundary_scan(name):
+    """A compiled function that collects the inputs in [first, end) with a core within `units` of a rounding boundary."""
+    double_core = numba.njit(error_model="numpy")(core(name))
+
+    @numba.njit(error_model="numpy")
+    def scan(first, end, units, found):
+        count = 0
+        for bits in range(first, end):
+            value = double_core(np.float64(np.uint32(bits).view(np.float32)))
+            low = (np.float64(value).view(np.int64) + (1 << 28) + units) & ((1 << 29) - 1)
+            if low <= 2 * units:
+                found[count] = bits
+                count += 1
+        return count
+
+    return scan
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SCANNED)
+def test_every_input_near_a_rounding_boundary(name):
+    """Below 2^-25 in magnitude 2^x rounds to 1, and rsq repeats every two binades, so these ranges are all there is."""
+    scan, found = boundary_scan(name), np.zeros(1 << 16, np.uint32)
+    for first, end in SCANNED[name]:
+        hard = found[: scan(first, end, 32, found)].copy()
+        want = np.array([expected_f32(name, b) for b in hard], np.uint32)
+        assert np.array_equal(run(name, hard), want)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["v_rcp_f32", "v_sqrt_f32", "v_rsq_f32"])
+def test_scaling_by_powers_of_two_over_all_inputs(name):
+    """Every f32 input: the results of one or two binades, moved by integer arithmetic, are those of the others."""
+    period, slope = transcendental._SCALING[name]
+    table = run(name, np.arange(0x3F800000, 0x3F800000 + (period << 23), dtype=np.uint32))
+    for binade in range(1, 255):
+        bits = np.arange(binade << 23, (binade + 1) << 23, dtype=np.uint32)
+        periods = (binade - 127) // period
+        index = bits.astype(np.int64) - ((127 + periods * period) << 23)
+        want = table[index].astype(np.int64) + slope * (periods << 23)
+        assert np.array_equal(run(name, bits), np.where(want >= 0x00800000, want, 0).astype(np.uint32))
+
+
+def test_rcp_is_the_nearest_by_integer_arithmetic():
+    """1/x rounded to 24 bits by integers alone: x = m * 2^23, the quotient 2^47 / m with its remainder."""
+    mantissas = np.random.default_rng(4).integers((1 << 23) + 1, 1 << 24, 100000)
+    quotient, rest = (1 << 47) // mantissas, (1 << 47) % mantissas
+    want = quotient + (2 * rest >= mantissas)
+    got = run("v_rcp_f32", (mantissas + (126 << 23)).astype(np.uint32))
+    assert np.array_equal(got.astype(np.int64), want + (125 << 23))
+
+
+def test_a_table_answers_its_range_and_nothing_else():
+    table = np.arange(1000, 1008, dtype=np.uint32)
+    before = run("v_exp_f32", SPECIAL)
+    native = transcendental.use_table("v_exp_f32", table, 0x3F800000, Evidence.measured, "capture 0123")
+    assert NATIVES["v_exp_f32"] is native
+    inside = np.arange(0x3F7FFFFF, 0x3F800009, dtype=np.uint32)
+    assert list(run("v_exp_f32", inside)[1:-1]) == list(table)
+    outside = (SPECIAL < 0x3F800000) | (SPECIAL >= 0x3F800008)
+    assert np.array_equal(run("v_exp_f32", SPECIAL)[outside], before[outside])
+    first = transcendental.rules("v_exp_f32")[0]
+    assert (first.evidence, first.source) == (Evidence.measured, "capture 0123")
+    assert LEDGER[first.name] is first
+    transcendental.use_default("v_exp_f32")
+    assert np.array_equal(run("v_exp_f32", SPECIAL), before)
+    assert transcendental.rules("v_exp_f32")[0] is transcendental.VALUE_RULE
+
+
+def test_a_table_of_all_f16_inputs():
+    table = np.arange(1 << 16, dtype=np.uint32)[::-1].copy()
+    transcendental.use_table("v_rcp_f16", table)
+    bits = np.array([0, 1, 0x7E00, 0xFFFF], np.uint32)
+    assert list(run("v_rcp_f16", bits)) == [0xFFFF, 0xFFFE, 0x81FF, 0]
+
+
+@pytest.mark.parametrize(("name", "period"), [("v_rcp_f32", 1), ("v_rsq_f32", 2), ("v_sqrt_f32", 2)])
+def test_binades_reproduce_the_default_and_show_a_change(name, period):
+    base = np.arange(0x3F800000, 0x3F800000 + (period << 23), dtype=np.uint32)
+    table = run(name, base)
+    random = np.random.default_rng(5).integers(0, 1 << 32, 20000, dtype=np.uint32)
+    bits = np.concatenate([SPECIAL, random])
+    default = run(name, bits)
+    transcendental.use_binades(name, table)
+    assert np.array_equal(run(name, bits), default)
+    changed = table.copy()
+    changed[0x123456] += 1
+    transcendental.use_binades(name, changed)
+    for exponent in (-20, 0, 40):
+        probe = np.array([0x3F923456 + (exponent << 23)], np.uint32)
+        moved = int(run(name, probe)[0]) - int(transcendental.DEFAULTS[name](np.full((1, 64), probe[0]))[0, 0])
+        assert moved == 1
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: transcendental.use_table("v_sin_f32", np.zeros(1, np.uint32)), ValueError, "there are v_exp_f32"),
+        (lambda: transcendental.use_table("v_exp_f32", np.zeros(1)), TypeError, "use .view"),
+        (lambda: transcendental.use_table("v_exp_f32", np.zeros((1, 1), np.uint32)), ValueError, "one-dimensional"),
+        (lambda: transcendental.use_table("v_exp_f16", np.zeros(2, np.uint32), 0xFFFF), ValueError, "lower `first`"),
+        (lambda: transcendental.use_binades("v_exp_f32", np.zeros(1, np.uint32)), ValueError, "use `use_table`"),
+        (
+            lambda: transcendental.use_binades("v_rsq_f32", np.zeros(1, np.uint32)),
+            ValueError,
+            "needs the 16777216",
+        ),
+        (lambda: transcendental.rules("v_add_f32"), ValueError, "no transcendental instruction"),
+    ],
+)
+def test_errors_say_what_to_do(call, error, message):
+    with pytest.raises(error, match=message):
+        call()

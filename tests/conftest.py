@@ -1,0 +1,47 @@
+"""Fixtures every test may ask for."""
+
+from __future__ import annotations
+
+import functools
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from elftools.elf.elffile import ELFFile
+
+
+class AssemblyError(Exception):
+    """LLVM's assembler refused the text; the message is its own."""
+
+
+@functools.lru_cache(maxsize=4096)
+def _assemble_lines(lines: tuple[str, ...]) -> tuple[bytes, ...]:
+    text = ".text\n" + "".join(f"line{i}:\n{line}\n" for i, line in enumerate(lines)) + "end_of_lines:\n"
+    with tempfile.TemporaryDirectory() as folder:
+        source, target = Path(folder, "x.s"), Path(folder, "x.o")
+        source.write_text(text)
+        command = [sys.executable, "-m", "ziglang", "clang", "-target", "amdgcn-amd-amdhsa", "-mcpu=gfx950", "-c"]
+        run = subprocess.run([*command, str(source), "-o", str(target)], capture_output=True, text=True, check=False)
+        if run.returncode:
+            raise AssemblyError(run.stderr)
+        with target.open("rb") as file:
+            elf = ELFFile(file)
+            code = elf.get_section_by_name(".text").data()
+            symbols = {s.name: s["st_value"] for s in elf.get_section_by_name(".symtab").iter_symbols()}
+    starts = [symbols[f"line{i}"] for i in range(len(lines))] + [symbols["end_of_lines"]]
+    return tuple(code[a:b] for a, b in zip(starts, starts[1:], strict=False))
+
+
+@pytest.fixture(scope="session")
+def assemble() -> Callable[[str], bytes]:
+    """`assemble(text)`: the bytes LLVM's assembler makes of gfx950 assembly text."""
+    return lambda text: b"".join(_assemble_lines(tuple(text.strip().splitlines())))
+
+
+@pytest.fixture(scope="session")
+def assemble_lines() -> Callable[[Sequence[str]], tuple[bytes, ...]]:
+    """`assemble_lines(lines)`: the bytes of each line, in one run of the assembler."""
+    return lambda lines: _assemble_lines(tuple(lines))

@@ -1,0 +1,157 @@
+"""FLAT and GLOBAL loads and stores. [CDNA4 ISA 10, 12.15; isa_digest_memory 9]
+
+The two segments differ in the address alone, which is finished when a body sees it; so one body serves both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from gfx950.isa.registry import Global, Instruction, flat, global_
+from gfx950.isa.subword import D16, set_high, set_low, sign_extend
+from gfx950.lanes import B96, B128, U32, U64, join, split
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _both_segments(name: str, opcode: int, **options: Any) -> Callable[[F], Instruction]:
+    """Registers flat_`name` and global_`name`; gives the global one."""
+
+    def define(body: F) -> Instruction:
+        flat(f"flat_{name}", opcode, **options)(body)
+        return global_(f"global_{name}", opcode, **options)(body)
+
+    return define
+
+
+@_both_segments("load_ubyte", 16)
+def global_load_ubyte(memory: Global, address: U64) -> U32:
+    """1 byte, zero-extended. [12.15]"""
+    return memory.load(address, 1)[0]
+
+
+@_both_segments("load_sbyte", 17)
+def global_load_sbyte(memory: Global, address: U64) -> U32:
+    """1 byte, sign-extended. [12.15]"""
+    return sign_extend(memory.load(address, 1)[0], 8)
+
+
+@_both_segments("load_ushort", 18)
+def global_load_ushort(memory: Global, address: U64) -> U32:
+    """2 bytes, zero-extended. [12.15]"""
+    return memory.load(address, 2)[0]
+
+
+@_both_segments("load_sshort", 19)
+def global_load_sshort(memory: Global, address: U64) -> U32:
+    """2 bytes, sign-extended. [12.15]"""
+    return sign_extend(memory.load(address, 2)[0], 16)
+
+
+@_both_segments("load_dword", 20)
+def global_load_dword(memory: Global, address: U64) -> U32:
+    """4 bytes. [12.15]"""
+    return memory.load(address, 4)[0]
+
+
+@_both_segments("load_dwordx2", 21)
+def global_load_dwordx2(memory: Global, address: U64) -> U64:
+    """8 bytes. [12.15]"""
+    return join(*memory.load(address, 8))
+
+
+@_both_segments("load_dwordx3", 22)
+def global_load_dwordx3(memory: Global, address: U64) -> B96:
+    """12 bytes. [12.15]"""
+    return B96(memory.load(address, 12))
+
+
+@_both_segments("load_dwordx4", 23)
+def global_load_dwordx4(memory: Global, address: U64) -> B128:
+    """16 bytes. [12.15]"""
+    return B128(memory.load(address, 16))
+
+
+@_both_segments("store_byte", 24)
+def global_store_byte(memory: Global, address: U64, data0: U32) -> None:
+    """Bits 7:0. [12.15]"""
+    memory.store(address, [data0], 1)
+
+
+@_both_segments("store_byte_d16_hi", 25)
+def global_store_byte_d16_hi(memory: Global, address: U64, data0: U32) -> None:
+    """Bits 23:16. [12.15]"""
+    memory.store(address, [data0 >> 16], 1)
+
+
+@_both_segments("store_short", 26)
+def global_store_short(memory: Global, address: U64, data0: U32) -> None:
+    """Bits 15:0. [12.15]"""
+    memory.store(address, [data0], 2)
+
+
+@_both_segments("store_short_d16_hi", 27)
+def global_store_short_d16_hi(memory: Global, address: U64, data0: U32) -> None:
+    """Bits 31:16. [12.15]"""
+    memory.store(address, [data0 >> 16], 2)
+
+
+@_both_segments("store_dword", 28)
+def global_store_dword(memory: Global, address: U64, data0: U32) -> None:
+    """4 bytes. [12.15]"""
+    memory.store(address, [data0], 4)
+
+
+@_both_segments("store_dwordx2", 29)
+def global_store_dwordx2(memory: Global, address: U64, data0: U64) -> None:
+    """8 bytes. [12.15]"""
+    memory.store(address, split(data0), 8)
+
+
+@_both_segments("store_dwordx3", 30)
+def global_store_dwordx3(memory: Global, address: U64, data0: B96) -> None:
+    """12 bytes. [12.15]"""
+    memory.store(address, data0.words, 12)
+
+
+@_both_segments("store_dwordx4", 31)
+def global_store_dwordx4(memory: Global, address: U64, data0: B128) -> None:
+    """16 bytes. [12.15]"""
+    memory.store(address, data0.words, 16)
+
+
+@_both_segments("load_ubyte_d16", 32, rules=(D16,))
+def global_load_ubyte_d16(memory: Global, address: U64, vdst: U32) -> U32:
+    """1 byte, zero-extended, into the low half. [12.15]"""
+    return set_low(vdst, memory.load(address, 1)[0])
+
+
+@_both_segments("load_ubyte_d16_hi", 33, rules=(D16,))
+def global_load_ubyte_d16_hi(memory: Global, address: U64, vdst: U32) -> U32:
+    """1 byte, zero-extended, into the high half. [12.15]"""
+    return set_high(vdst, memory.load(address, 1)[0])
+
+
+@_both_segments("load_sbyte_d16", 34, rules=(D16,))
+def global_load_sbyte_d16(memory: Global, address: U64, vdst: U32) -> U32:
+    """1 byte, sign-extended, into the low half. [12.15]"""
+    return set_low(vdst, sign_extend(memory.load(address, 1)[0], 8))
+
+
+@_both_segments("load_sbyte_d16_hi", 35, rules=(D16,))
+def global_load_sbyte_d16_hi(memory: Global, address: U64, vdst: U32) -> U32:
+    """1 byte, sign-extended, into the high half. [12.15]"""
+    return set_high(vdst, sign_extend(memory.load(address, 1)[0], 8))
+
+
+@_both_segments("load_short_d16", 36, rules=(D16,))
+def global_load_short_d16(memory: Global, address: U64, vdst: U32) -> U32:
+    """2 bytes into the low half. [12.15]"""
+    return set_low(vdst, memory.load(address, 2)[0])
+
+
+@_both_segments("load_short_d16_hi", 37, rules=(D16,))
+def global_load_short_d16_hi(memory: Global, address: U64, vdst: U32) -> U32:
+    """2 bytes into the high half. [12.15]"""
+    return set_high(vdst, memory.load(address, 2)[0])

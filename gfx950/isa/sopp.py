@@ -1,0 +1,108 @@
+"""SOPP: program flow, waits and messages. [CDNA4 ISA 4, 12.5; isa_digest_core 4]
+
+Branches return their condition; the executor adds 4 * SIMM16 to the next instruction's address.
+"""
+
+from __future__ import annotations
+
+from gfx950.evidence import Evidence, rule
+from gfx950.isa.registry import Exec, Instruction, Scc, sopp
+from gfx950.lanes import U64, Mask
+
+DEBUG_FLAGS = rule(
+    "salu.debug_flags",
+    Evidence.chosen,
+    "CDNA4 ISA 3.4: STATUS bits 20 and 21 are set from outside",
+    "The conditional-debug flags are 0: S_CBRANCH_CDBG* never branches.",
+)
+
+
+@sopp("s_endpgm", 1, flow="end", intrinsic="llvm.amdgcn.endpgm")
+def s_endpgm() -> None:
+    """Ends the wave. [12.5]"""
+
+
+@sopp("s_endpgm_saved", 27, flow="end")
+def s_endpgm_saved() -> None:
+    """Ends the wave; the trap handler's variant. [12.5]"""
+
+
+@sopp("s_branch", 2, flow="branch")
+def s_branch() -> None:
+    """Jumps always. [12.5]"""
+
+
+@sopp("s_cbranch_scc0", 4, flow="branch")
+def s_cbranch_scc0(scc: Scc) -> Mask:
+    """Jumps when SCC is clear. [12.5]"""
+    return ~scc
+
+
+@sopp("s_cbranch_scc1", 5, flow="branch")
+def s_cbranch_scc1(scc: Scc) -> Mask:
+    """Jumps when SCC is set. [12.5]"""
+    return scc
+
+
+@sopp("s_cbranch_vccz", 6, flow="branch")
+def s_cbranch_vccz(vcc: Mask) -> Mask:
+    """Jumps when VCC is 0. [12.5]"""
+    return vcc.ballot() == 0
+
+
+@sopp("s_cbranch_vccnz", 7, flow="branch")
+def s_cbranch_vccnz(vcc: Mask) -> Mask:
+    """Jumps when VCC is not 0. [12.5]"""
+    return vcc.ballot() != 0
+
+
+@sopp("s_cbranch_execz", 8, flow="branch")
+def s_cbranch_execz(exec: Exec) -> Mask:
+    """Jumps when EXEC is 0. [12.5]"""
+    return exec == 0
+
+
+@sopp("s_cbranch_execnz", 9, flow="branch")
+def s_cbranch_execnz(exec: Exec) -> Mask:
+    """Jumps when EXEC is not 0. [12.5]"""
+    return exec != 0
+
+
+@sopp("s_barrier", 10, flow="barrier", intrinsic="llvm.amdgcn.s.barrier")
+def s_barrier() -> None:
+    """Waits for every live wave of the workgroup; waits for no counter. [4.3, 12.5]"""
+
+
+def _debug_branch(name: str, opcode: int) -> Instruction:
+    def body(pc: U64) -> Mask:
+        return Mask.constant(pc.engine, 0)
+
+    body.__doc__ = "Never jumps: no debugger sets the flags. [12.5, rule salu.debug_flags]"
+    return sopp(name, opcode, flow="branch", rules=(DEBUG_FLAGS,))(body)
+
+
+s_cbranch_cdbgsys = _debug_branch("s_cbranch_cdbgsys", 23)
+s_cbranch_cdbguser = _debug_branch("s_cbranch_cdbguser", 24)
+s_cbranch_cdbgsys_or_user = _debug_branch("s_cbranch_cdbgsys_or_user", 25)
+s_cbranch_cdbgsys_and_user = _debug_branch("s_cbranch_cdbgsys_and_user", 26)
+
+
+def _no_effect(name: str, opcode: int, text: str, flow: str = "nothing", intrinsic: str | None = None) -> Instruction:
+    """An instruction that changes timing, counters or caches only."""
+
+    def body(simm16: int) -> None: ...
+
+    body.__doc__ = f"{text} [12.5]"
+    return sopp(name, opcode, flow=flow, intrinsic=intrinsic)(body)
+
+
+s_nop = _no_effect("s_nop", 0, "Waits SIMM16[3:0] + 1 cycles.")
+s_wakeup = _no_effect("s_wakeup", 3, "Wakes sleeping waves of the workgroup.")
+s_waitcnt = _no_effect("s_waitcnt", 12, "Waits for the counters in SIMM16.", "wait", "llvm.amdgcn.s.waitcnt")
+s_sleep = _no_effect("s_sleep", 14, "Sleeps about 64 * SIMM16[6:0] clocks.", intrinsic="llvm.amdgcn.s.sleep")
+s_setprio = _no_effect("s_setprio", 15, "Sets the wave's priority.", intrinsic="llvm.amdgcn.s.setprio")
+s_sendmsg = _no_effect("s_sendmsg", 16, "Sends a message to the host.", intrinsic="llvm.amdgcn.s.sendmsg")
+s_icache_inv = _no_effect("s_icache_inv", 19, "Invalidates the instruction cache.")
+s_incperflevel = _no_effect("s_incperflevel", 20, "Counts a performance event up.")
+s_decperflevel = _no_effect("s_decperflevel", 21, "Counts a performance event down.")
+s_ttracedata = _no_effect("s_ttracedata", 22, "Sends M0 to the thread trace.")

@@ -57,13 +57,17 @@ class LdsLanes:
 
     def load(self, address: U32, nbytes: int) -> tuple[U32, ...]:
         """Words of `nbytes` bytes a lane."""
-        words = gather_lds(self.wave.lds, _broadcast(address.raw).astype(np.int64), _broadcast(self.wave.exec_mask()), nbytes)
+        words = gather_lds(
+            self.wave.lds, _broadcast(address.raw).astype(np.int64), _broadcast(self.wave.exec_mask()), nbytes
+        )
         return tuple(U32(self.wave.engine, w) for w in words)
 
     def store(self, address: U32, words: Sequence[U32], nbytes: int) -> None:
         """Lanes in ascending order: the highest lane wins a collision."""
         stacked = np.stack([_broadcast(w.raw) for w in words])
-        scatter_lds(self.wave.lds, _broadcast(address.raw).astype(np.int64), _broadcast(self.wave.exec_mask()), stacked, nbytes)
+        scatter_lds(
+            self.wave.lds, _broadcast(address.raw).astype(np.int64), _broadcast(self.wave.exec_mask()), stacked, nbytes
+        )
 
 
 class GlobalLanes:
@@ -93,3 +97,9 @@ class ScalarReads:
         """Consecutive dwords."""
         data = self.wave.address_space.view(int(address.raw[0]), 4 * words).view(np.uint32)
         return tuple(U32(self.wave.engine, data[i : i + 1].copy()) for i in range(words))
+
+    def load_bounded(self, address: U64, words: int, available: U64) -> tuple[U32, ...]:
+        """Consecutive dwords, zeros from the `available`-th on."""
+        count = min(words, int(available.raw[0]))
+        read = self.load(address, count) if count else ()
+        return (*read, *(U32.constant(self.wave.engine, 0) for _ in range(words - count)))

@@ -683,6 +683,25 @@ def split(value: U64) -> tuple[U32, U32]:
     return value.to(U32), (value >> 32).to(U32)
 
 
+def lanes_of(bits: U64) -> Mask:
+    """The mask whose lane i is bit i of a 64-bit scalar; the inverse of `Mask.ballot`."""
+    return Mask(bits.engine, bits.engine.apply("lanes_of", 1, bits.raw))
+
+
+def static_mask(engine: Engine, lanes: Sequence[bool]) -> Mask:
+    """A mask known when the body is written: 64 booleans."""
+    return lanes_of(U64.constant(engine, sum(1 << n for n, on in enumerate(lanes) if on)))
+
+
+def static_lanes(engine: Engine, values: Sequence[int]) -> U32:
+    """A lane value known when the body is written: 64 integers of at most 32 bits."""
+    result = U32.constant(engine, 0)
+    for bit in range(max(values).bit_length()):
+        here = static_mask(engine, [bool(value >> bit & 1) for value in values])
+        result = result | here.select(U32.constant(engine, 1 << bit), 0)
+    return result
+
+
 def _conversion(source: type[Lanes], target: type[Lanes]) -> str | None:
     """The primitive that converts, None where the bits stay."""
     if issubclass(source, Float):
@@ -715,4 +734,8 @@ class ScalarMemory(Protocol):
 
     def load(self, address: U64, words: int) -> tuple[U32, ...]:
         """`words` dwords from the scalar address on."""
+        ...
+
+    def load_bounded(self, address: U64, words: int, available: U64) -> tuple[U32, ...]:
+        """As `load`, but only the first `available` dwords are read; the others are 0."""
         ...

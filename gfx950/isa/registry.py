@@ -14,6 +14,7 @@ Parameters        ssrc0 ssrc1 src0 src1 src2 data0 data1 addr   operand fields o
                   simm16 offset offset0 offset1: int             static immediates
                   mode: Mode                                     the MODE fields in force
                   lds: Lds, memory: Global | Scalar              memory; address: U64 is the finished address
+                  sbase: B128, smem_offset: U64                  descriptor and byte offset of a scalar buffer access
 Results           in order; a plain type goes to vdst / sdst, Mask (after it or alone) to vcc / sdst, `Scc`, `Exec`, `Pc`,
                   `M0` to the register named, `ToSrc0` back into the src0 register, `Scalar` to an SGPR in the vdst field.
 

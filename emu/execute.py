@@ -145,7 +145,8 @@ class Operands:
         if form in ("SOP1", "SOP2", "SOPC", "SOPK"):
             return self._scalar(self.fields[name], parameter.kind)
         if form == "SMEM":
-            return self._scalar(self.fields["sdata" if name == "data0" else name], parameter.kind)
+            code = self.fields["sbase"] * 2 if name == "sbase" else self.fields["sdata"]
+            return self._scalar(code, parameter.kind)
         if form in ("DS", "FLAT", "MUBUF"):
             return self._memory_register(parameter)
         return self._vector_operand(parameter)
@@ -493,15 +494,17 @@ class Operands:
         return join(*(U32(engine, self.state.vgpr(fields["addr"] + i)) for i in (0, 1))) + offset
 
     def _scalar_address(self) -> U64:
+        return (self.scalar64(self.fields["sbase"] * 2) + self.smem_offset()) & ~3
+
+    def smem_offset(self) -> U64:
+        """The immediate and register offsets of an SMEM instruction, in bytes. [isa_digest_memory 3]"""
         fields, engine = self.fields, self.engine
-        address = self.scalar64(fields["sbase"] * 2)
-        if fields["imm"]:
-            offset = fields["offset"]
-            address = address + (offset - (1 << 21) if offset >> 20 else offset)
+        immediate = fields["offset"] if fields["imm"] else 0
+        offset = U64.constant(engine, immediate - (1 << 21) if immediate >> 20 else immediate)
         if fields["soe"] or not fields["imm"]:
             register = fields["soffset"] if fields["soe"] else fields["offset"] & 0x7F
-            address = address + U32(engine, self.state.sgpr(register)).to(U64)
-        return address & ~3
+            offset = offset + U32(engine, self.state.sgpr(register)).to(U64)
+        return offset
 
 
 def _words_of(kind: Any) -> int:
@@ -521,6 +524,7 @@ _SPECIAL: dict[str, Callable[[Operands], Any]] = {
     "carry_in": lambda o: o.carry_in(),
     "pc": lambda o: U64.constant(o.engine, o.decoded.pc + o.decoded.nbytes),
     "address": lambda o: o.address(),
+    "smem_offset": lambda o: o.smem_offset(),
 }
 _IMPLICIT: dict[str | None, Callable[[Operands, Any], None]] = {
     "scc": lambda o, v: o.state.set_scc(v.raw),

@@ -262,11 +262,18 @@ def _scores(q: Array, q_spread: Array, k: Array, k_spread: Array, visible: NDArr
     """
     exponent = np.where(visible, q @ k.T * LOG2_SCALE, -np.inf)
     magnitude = np.abs(q) @ np.abs(k).T
-    doubt = q_spread @ np.abs(k).T + (np.abs(q) + q_spread) @ k_spread.T
+    doubt = _product(q_spread, np.abs(k)) + _product(np.abs(q) + q_spread, k_spread)
     error = (_mfma_error(q, k, magnitude) + doubt) * LOG2_SCALE
     largest = np.where(visible, np.abs(exponent), 0.0).max(axis=1, keepdims=True)
     max_error = np.where(visible, error, 0.0).max(axis=1, keepdims=True)
     return _Scores(exponent, error + U * (24.0 * largest + 16.0), max_error, visible)
+
+
+def _product(a: Array, b: Array) -> Array:
+    """a b^T over the dims where neither is all zero; almost all spreads are."""
+    dims = np.flatnonzero(a.any(axis=0) & b.any(axis=0))
+    product: Array = a[:, dims] @ b[:, dims].T
+    return product
 
 
 def _binade(values: Array) -> NDArray[np.int8]:
@@ -294,7 +301,7 @@ def _mfma_error(q: Array, k: Array, magnitude: Array) -> Array:
             product = eq[:, d, None] + ek[None, :, d]
             cut += (product > -20) & (product < largest - 18)
     unit = np.where(largest > -20, np.ldexp(U, largest.astype(np.int32)), 0.0)
-    return cut * unit + MFMA_STEPS * (4.0 * unit + 2.0 * U * magnitude)
+    return cut * unit + MFMA_STEPS * (4.0 * unit + 2.02 * U * magnitude)
 
 
 def _partition_of(position: NDArray[np.int64], na: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -393,7 +400,7 @@ def _pv_error(weight: Array, relative: Array, v: Array, magnitude: Array, blocks
     unit = np.ldexp(U, top)  # of 2^(E - 24), less the factor 256
     small = (weight > 0) & (weight < 2.0 ** (top - 12))
     cut = np.where(small, np.minimum(unit, 2.0 * weight * (1.0 + relative) * 2.0 ** (top + 1)), 0.0)
-    steps: Array = cut.sum(axis=1, keepdims=True) + blocks * MFMA_STEPS * (4.0 * unit + 2.0 * U * magnitude)
+    steps: Array = cut.sum(axis=1, keepdims=True) + blocks * MFMA_STEPS * (4.0 * unit + 2.02 * U * magnitude)
     return steps
 
 

@@ -1,7 +1,7 @@
 """What a wave finds when it starts: geometry, kernel arguments, and the initial registers that the dispatcher sets.
 
-The order: `place` the code object, make a `Geometry`, then `prepare` (checks the launch and puts kernarg block, dispatch packet and queue into the
-emulated memory), then `waves` for each workgroup.
+The order: `place` the code object, make a `Geometry`, `prepare` the launch (which checks it and puts kernarg block,
+dispatch packet and queue into the emulated memory), then ask for the `waves` of each workgroup.
 """
 
 from __future__ import annotations
@@ -193,17 +193,28 @@ def build_kernarg(
     block = bytearray(size)
     for index, (argument, value) in enumerate(zip(explicit, values, strict=True)):
         block[argument.offset : argument.offset + argument.size] = _encode(kernel, index, argument, value)
-    usual = _hidden_values(geometry, dynamic_lds, queue_address) | dict(hidden or {})
+    numbers = _hidden_values(geometry, dynamic_lds, queue_address) | _overrides(kernel, hidden or {})
     for argument in kernel.arguments:
         if argument.hidden:
-            number = usual.get(argument.value_kind, 0)
+            number = numbers.get(argument.value_kind, 0)
             packed = _pack_integer(number, argument.size)
             if packed is None:
-                raise LaunchError(
-                    f"{argument.value_kind} = {number} does not fit its {argument.size} bytes", kernel=kernel.name
-                )
+                what = f"{argument.value_kind} = {number} does not fit its {argument.size} bytes"
+                raise LaunchError(what, kernel=kernel.name)
             block[argument.offset : argument.offset + argument.size] = packed
     return bytes(block)
+
+
+def _overrides(kernel: Kernel, hidden: Mapping[str, int]) -> dict[str, int]:
+    kinds = sorted({a.value_kind for a in kernel.arguments if a.hidden})
+    unknown = sorted(set(hidden) - set(kinds))
+    if unknown:
+        raise LaunchError(
+            f"the kernel has no hidden argument {', '.join(unknown)}",
+            expected=f"some of: {', '.join(kinds) or 'none, it takes no hidden arguments'}",
+            kernel=kernel.name,
+        )
+    return dict(hidden)
 
 
 def _hidden_values(geometry: Geometry, dynamic_lds: int, queue_address: int) -> dict[str, int]:
@@ -299,10 +310,10 @@ def _encode_pointer(argument: Argument, value: object) -> bytes | str:
 def _encode_value(argument: Argument, value: object) -> bytes | str:
     """The bytes of a by-value argument, or what was expected."""
     size, float_size = argument.size, FLOAT_TYPES.get(argument.type)
-    if isinstance(value, bool | np.bool_ | int | np.integer) and float_size != size:
-        return _pack_integer(int(value), size) or f"an integer of {8 * size} bits, signed or unsigned"
     if isinstance(value, bool | np.bool_ | int | np.integer):
-        return _pack_float(float(int(value)), size)
+        if float_size == size and abs(int(value)) < 1 << 1023:
+            return _pack_float(float(int(value)), size)
+        return _pack_integer(int(value), size) or f"an integer of {8 * size} bits, signed or unsigned"
     if isinstance(value, float):
         if argument.type and float_size is None:
             return f"a value of type {argument.type}; a Python float would change its meaning"
@@ -321,7 +332,7 @@ def _raw_bytes(value: object) -> bytes | None:
 
 def _pack_integer(value: int, size: int) -> bytes | None:
     """Little-endian bytes of a signed or unsigned integer; None when it does not fit."""
-    if not -(1 << (8 * size - 1)) <= value < 1 << (8 * size):
+    if size == 0 or not -(1 << (8 * size - 1)) <= value < 1 << (8 * size):
         return None
     return (value % (1 << (8 * size))).to_bytes(size, "little")
 

@@ -276,8 +276,10 @@ class Memory:
         """The active lanes, ascending, grouped by the first region of the buffer they access."""
         lanes = np.flatnonzero(mask)
         numbers = (addresses[lanes] >> np.uint64(32)).astype(np.int64)
-        owners = {int(number): self._buffers[int(number)].regions.start for number in np.unique(numbers)}
-        firsts = np.array([owners[int(number)] for number in numbers], np.int64)
+        owners = {number: self._buffers[number].regions.start for number in set(numbers.tolist())}
+        if len(owners) == 1:
+            return [(owners.popitem()[1], lanes)]
+        firsts = np.array([owners[number] for number in numbers.tolist()], np.int64)
         return [(first, lanes[firsts == first]) for first in sorted(set(owners.values()))]
 
     @staticmethod

@@ -313,6 +313,10 @@ def test_type_names_decide_where_the_metadata_has_them():
     assert value(4, 3, "int") == struct.pack("<i", 3)
     with pytest.raises(LaunchError, match=r'argument 0 "x" \(int, 4 bytes at offset 0\) got float 3.0'):
         value(4, 3.0, "int")
+    with pytest.raises(LaunchError, match="a float that 32 bits can hold"):
+        value(4, 10**100, "float")
+    with pytest.raises(LaunchError, match="an integer of 64 bits"):
+        value(8, 10**1000, "double")
 
 
 @pytest.mark.parametrize(
@@ -326,6 +330,7 @@ def test_type_names_decide_where_the_metadata_has_them():
         (4, b"12345", "exactly 4 bytes, not 5"),
         (8, np.float32(1), "exactly 8 bytes, not 4"),
         (4, 1e39, "a float that 32 bits can hold"),
+        (0, 1, "an integer of 0 bits"),
     ],
 )
 def test_values_of_the_wrong_type_or_size_are_named(size, given_value, message):
@@ -420,6 +425,8 @@ def test_rarer_hidden_arguments_and_their_overrides():
     assert launch.kernarg == struct.pack("<IIIxxxxQQH", 512, 0x20000, 0x10000, launch.queue_address, 0, 1)
     with pytest.raises(LaunchError, match="hidden_grid_dims = 70000 does not fit its 2 bytes"):
         build_kernarg(found, [], ONE, hidden={"hidden_grid_dims": 70000})
+    with pytest.raises(LaunchError, match=r"no hidden argument hidden_grid(.|\n)*some of: hidden_dynamic_lds_size, "):
+        build_kernarg(found, [], ONE, hidden={"hidden_grid": 1})
 
 
 # --- impossible launches ----

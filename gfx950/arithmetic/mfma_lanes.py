@@ -108,6 +108,17 @@ def _minimum(builder: Any, kinds: Any, values: Any) -> Any:
     return builder.select(builder.icmp_signed("<", *values), *values)
 
 
+def _bytewise(emit: Callable[..., Any]) -> Any:
+    """An operation on I32 vectors that works on each of their bytes."""
+
+    def on_bytes(builder: Any, kinds: Any, values: Any) -> Any:
+        vector = ir.VectorType(ir.IntType(8), 4 * WIDTH)
+        result = emit(builder, kinds, [builder.bitcast(value, vector) for value in values])
+        return builder.bitcast(result, kinds[0].vector)
+
+    return _operation(lambda a, b: a, on_bytes)
+
+
 def _call(name: str, builder: Any, kinds: Any, values: Any) -> Any:
     """A call of LLVM's `name` on one float vector."""
     vector = kinds[0].vector
@@ -163,6 +174,8 @@ def _stack_words(typing_context: Any) -> Any:
 
 maximum = _operation(lambda a, b: a, _maximum)
 minimum = _operation(lambda a, b: a, _minimum)
+maximum_bytes = _bytewise(_maximum)  # signed
+add_bytes = _bytewise(lambda b, kinds, v: b.add(*v))
 select = _operation(lambda mask, a, b: a, lambda b, kinds, v: b.select(*v))
 any_lane = _operation(lambda mask: types.boolean, _any)
 floor = _operation(lambda a: a, partial(_call, "llvm.floor"))

@@ -16,6 +16,7 @@ import numpy as np
 from gfx950.arithmetic import mfma_rule
 from gfx950.arithmetic.mfma import DEFAULT, SHAPES
 from gfx950.arithmetic.mfma_lanes import (
+    add_bytes,
     any_lane,
     bits_f32,
     bits_f64,
@@ -27,6 +28,7 @@ from gfx950.arithmetic.mfma_lanes import (
     low_i32,
     magnitude,
     maximum,
+    maximum_bytes,
     minimum,
     narrow,
     select,
@@ -60,6 +62,8 @@ from gfx950.arithmetic.native import compiled, inlined
 
 WIDTH = 16
 NOTHING = -10_000  # the exponent of a zero: no sum of two of them and of scales comes near a real one
+# The same as a signed byte: 8-bit exponents lie in -15..15, so their sums are above ZERO_BYTE + 24 and sums with it below.
+ZERO_BYTE = -64
 HAS_NAN, HAS_INFINITY = 1, 2
 HALF, BYTE = DEFAULT.half, DEFAULT.byte
 SETTINGS = Settings(int(DEFAULT.group_order), int(DEFAULT.scale_entry), DEFAULT.nan_bits)
@@ -93,7 +97,7 @@ def decode_codes(codes: Any, format_: int, significand_only: bool) -> tuple[Any,
     mantissa_bits, bias = MANTISSA_BITS[format_], BIAS[format_]
     magnitude_bits = mantissa_bits + EXPONENT_BITS[format_]
     code = codes & splat_i32((1 << magnitude_bits) - 1)
-    sign = (codes >> splat_i32(magnitude_bits)) << splat_i32(31)
+    sign = (codes << splat_i32(31 - magnitude_bits)) & splat_i32(0x80000000)
     field = code >> splat_i32(mantissa_bits)
     mantissa = code & splat_i32((1 << mantissa_bits) - 1)
     if significand_only:
@@ -104,37 +108,74 @@ def decode_codes(codes: Any, format_: int, significand_only: bool) -> tuple[Any,
     subnormal = bits_i32(to_f32(mantissa) * subnormal_unit)
     zero = splat_i32(0)
     value = bits_f32(select(field == zero, subnormal, normal) | sign)
-    exponent = select(code == zero, splat_i32(NOTHING), maximum(field, splat_i32(1)) - splat_i32(bias))
+    no_exponent = NOTHING if significand_only else ZERO_BYTE
+    exponent = select(code == zero, splat_i32(no_exponent), maximum(field, splat_i32(1)) - splat_i32(bias))
     infinity, finite_end = special_bounds(format_)
     flags = select(code > splat_i32(finite_end), splat_i32(HAS_NAN), zero)
     return value, exponent, select(code == splat_i32(infinity), splat_i32(HAS_INFINITY), flags)
 
 
 @inlined
-def field_of(inputs: Any, word: int, bit: int, field_bits: int) -> Any:
-    """Sixteen lanes' field that starts `bit` bits after the register word at index `word`."""
+def quad_of(inputs: Any, word: int, bit: int, field_bits: int) -> Any:
+    """Sixteen lanes' four fields that start `bit` bits after the register word at index `word`, in the low bits; what is above is of other fields."""
     offset, shift = word + 64 * (bit >> 5), bit & 31
-    codes = (load_i32(inputs, offset) >> splat_i32(shift)) & splat_i32((1 << min(field_bits, 32 - shift)) - 1)
-    if shift + field_bits > 32:
-        codes = codes | (load_i32(inputs, offset + 64) << splat_i32(32 - shift))
-    return codes & splat_i32((1 << field_bits) - 1)
+    window = (load_i32(inputs, offset) >> splat_i32(shift)) & splat_i32(-1 if shift == 0 else (1 << (32 - shift)) - 1)
+    if shift + 4 * field_bits > 32:
+        window = window | (load_i32(inputs, offset + 64) << splat_i32(32 - shift))
+    return window
+
+
+@inlined
+def decode_quads(inputs: Any, register: int, shape: Any, format_: int, field_bits: int, values: Any, exponents: Any, flags: Any) -> None:
+    """Values [k][row] of a small-format operand that starts at `register`, exponents as bytes [k / 4][row], flags [row] of its specials."""
+    low = splat_i32(255)
+    for row in range(0, shape.rows, WIDTH):
+        seen = splat_i32(0)
+        for quad in range(shape.depth // 4):
+            lane_group, item = 4 * quad // shape.lane_items, 4 * quad % shape.lane_items
+            window = quad_of(inputs, 64 * register + shape.rows * lane_group + row, item * field_bits, field_bits)
+            k = k_of_item(shape, field_bits, lane_group, item)
+            packed = splat_i32(0)
+            for t in range(4):
+                value, exponent, special = decode_codes((window >> splat_i32(t * field_bits)), format_, False)
+                store(values, (k + t) * shape.rows + row, value)
+                packed = packed | ((exponent & low) << splat_i32(8 * t))
+                seen = seen | special
+            store(exponents, k // 4 * shape.rows + row, packed)
+        store(flags, row, seen)
 
 
 @compiled
-def decode_operand(inputs: Any, register: int, shape: Any, format_: int, half: bool, values: Any, exponents: Any, flags: Any) -> None:
-    """Values and exponents [k][row] of the operand that starts at `register`, and flags [row] of its specials."""
+def decode_small(inputs: Any, register: int, shape: Any, format_: int, values: Any, exponents: Any, flags: Any) -> None:
+    if FIELD_BITS[format_] == 8:
+        decode_quads(inputs, register, shape, format_, 8, values, exponents, flags)
+    elif FIELD_BITS[format_] == 6:
+        decode_quads(inputs, register, shape, format_, 6, values, exponents, flags)
+    else:
+        decode_quads(inputs, register, shape, format_, 4, values, exponents, flags)
+
+
+@compiled
+def decode_halves(inputs: Any, register: int, shape: Any, format_: int, values: Any, exponents: Any, flags: Any) -> None:
+    """Significands and exponents [k][row] of an f16 or bf16 operand, and flags [row] of its specials."""
     for row in range(0, shape.rows, WIDTH):
         seen = splat_i32(0)
-        for position in range(shape.depth):
-            lane_group, item = position // shape.lane_items, position % shape.lane_items
-            word = 64 * register + shape.rows * lane_group + row
-            codes = field_of(inputs, word, item * FIELD_BITS[format_], FIELD_BITS[format_])
-            value, exponent, special = decode_codes(codes, format_, half)
-            index = k_of_item(shape, FIELD_BITS[format_], lane_group, item) * shape.rows + row
-            store(values, index, value)
-            store(exponents, index, exponent)
+        for k in range(shape.depth):
+            lane_group, item = k // shape.lane_items, k % shape.lane_items
+            words = load_i32(inputs, 64 * (register + item // 2) + shape.rows * lane_group + row)
+            value, exponent, special = decode_codes(words >> splat_i32(16 * (item % 2)), format_, True)
+            store(values, k * shape.rows + row, value)
+            store(exponents, k * shape.rows + row, exponent)
             seen = seen | special
         store(flags, row, seen)
+
+
+@inlined
+def decode_operand(inputs: Any, register: int, shape: Any, format_: int, half: bool, values: Any, exponents: Any, flags: Any) -> None:
+    if half:
+        decode_halves(inputs, register, shape, format_, values, exponents, flags)
+    else:
+        decode_small(inputs, register, shape, format_, values, exponents, flags)
 
 
 @compiled
@@ -148,32 +189,52 @@ def decode_scales(inputs: Any, register: int, shape: Any, byte: int, scaled: boo
 
 
 @inlined
-def align_part(a: Any, ae: Any, b: Any, be: Any, rows: int, i: int, j: int, start: int, step: int, count: int, half: bool) -> Any:
-    """Steps a and b for the products of row i with columns j to j + 15 at k = start, start + step ...: sums and exponents."""
+def sum_halves(a: Any, ae: Any, b: Any, be: Any, rows: int, i: int, j: int, start: int, length: int) -> Any:
+    """Steps a and b for the f16 or bf16 products of row i with columns j to j + 15, k from `start`: sums and exponents."""
     largest = splat_i32(2 * NOTHING)
-    for t in range(count):
-        row = (start + step * t) * rows
-        largest = maximum(largest, splat_i32(ae[row + i]) + load_i32(be, row + j))
+    for k in range(start, start + length):
+        largest = maximum(largest, splat_i32(ae[k * rows + i]) + load_i32(be, k * rows + j))
     total, lift = splat_i32(0), splat_i32(24) - largest
-    scale = power_f32(minimum(lift, splat_i32(127)))
-    for t in range(count):
-        row = (start + step * t) * rows
-        if half:  # significands, each with its own exponent
-            scale = power_f32(splat_i32(ae[row + i]) + load_i32(be, row + j) + lift)
-        total = total + truncate_i32(bits_f32(splat_i32(a[row + i])) * load_f32(b, row + j) * scale)
+    for k in range(start, start + length):
+        scale = power_f32(splat_i32(ae[k * rows + i]) + load_i32(be, k * rows + j) + lift)
+        total = total + truncate_i32(bits_f32(splat_i32(a[k * rows + i])) * load_f32(b, k * rows + j) * scale)
     return total, largest
 
 
 @inlined
-def sum_parts(a: Any, ae: Any, b: Any, be: Any, rows: int, i: int, j: int, start: int, count: int, half: bool) -> Any:
-    """Steps a to c."""
-    if half:
-        return align_part(a, ae, b, be, rows, i, j, start, 1, count, half)
-    even, even_exponent = align_part(a, ae, b, be, rows, i, j, start, 2, count // 2, half)
-    odd, odd_exponent = align_part(a, ae, b, be, rows, i, j, start + 1, 2, count // 2, half)
+def sum_every_second(a: Any, b: Any, rows: int, i: int, j: int, start: int, length: int, largest: Any) -> Any:
+    """Step b for k = start, start + 2 ...: the products cut 24 bits below `largest`."""
+    total, scale = splat_i32(0), power_f32(minimum(splat_i32(24) - largest, splat_i32(127)))
+    for t in range(length // 2):
+        row = (start + 2 * t) * rows
+        total = total + truncate_i32(bits_f32(splat_i32(a[row + i])) * load_f32(b, row + j) * scale)
+    return total
+
+
+@inlined
+def sum_small(a: Any, ae: Any, b: Any, be: Any, rows: int, i: int, j: int, start: int, length: int) -> Any:
+    """Steps a to c for formats up to 8 bits: even and odd k apart. Four exponents of ascending k share a lane."""
+    first = start // 4 * rows
+    quads = add_bytes(splat_i32(ae[first + i]), load_i32(be, first + j))
+    for q in range(1, length // 4):
+        row = first + q * rows
+        quads = maximum_bytes(quads, add_bytes(splat_i32(ae[row + i]), load_i32(be, row + j)))
+    pair, top = maximum_bytes(quads, quads >> splat_i32(16)), splat_i32(24)
+    even_exponent, odd_exponent = (pair << top) >> top, (pair << splat_i32(16)) >> top
+    even = sum_every_second(a, b, rows, i, j, start, length, even_exponent)
+    odd = sum_every_second(a, b, rows, i, j, start + 1, length, odd_exponent)
     largest = maximum(even_exponent, odd_exponent)
     end = splat_i32(31)
-    return (even >> minimum(largest - even_exponent, end)) + (odd >> minimum(largest - odd_exponent, end)), largest
+    total = (even >> minimum(largest - even_exponent, end)) + (odd >> minimum(largest - odd_exponent, end))
+    return total, select(largest < splat_i32(ZERO_BYTE + 24), splat_i32(NOTHING), largest)
+
+
+@inlined
+def sum_group(a: Any, ae: Any, b: Any, be: Any, rows: int, i: int, j: int, start: int, length: int, half: bool) -> Any:
+    """Steps a to c."""
+    if half:
+        return sum_halves(a, ae, b, be, rows, i, j, start, length)
+    return sum_small(a, ae, b, be, rows, i, j, start, length)
 
 
 @inlined
@@ -263,26 +324,46 @@ def c_word(shape: Any, row: int, column: int) -> int:
 
 
 @inlined
-def chain_lanes(operands: Any, shape: Any, i: int, j: int, c: Any, half: bool, overflow_bits: int) -> Any:
-    """All groups of sixteen elements; with the largest exponent any group had."""
+def step_lanes(operands: Any, shape: Any, i: int, j: int, start: int, length: int, c: Any, half: bool, overflow_bits: int) -> Any:
+    """One group of sixteen elements joined to C; and the exponent of its products."""
     a, ae, a_scales, b, be, b_scales = operands
+    total, exponent = sum_group(a, ae, b, be, shape.rows, i, j, start, length, half)
+    scaled = exponent
+    if shape.blocks:
+        block = start // mfma_rule.SCALE_BLOCK * shape.rows
+        scaled = exponent + splat_i32(a_scales[block + i]) + load_i32(b_scales, block + j)
+    return add_to_c(total, scaled, c, half, overflow_bits), exponent
+
+
+@inlined
+def chain_rows(operands: Any, shape: Any, i: int, j: int, c: Any, c_next: Any, half: bool, overflow_bits: int) -> Any:
+    """All groups of sixteen elements of rows i and i + 1, side by side to hide how long a step takes; with the largest exponent any group had."""
     length = min(HALF.length if half else BYTE.length, shape.depth)
-    highest = splat_i32(NOTHING)
+    highest, highest_next = splat_i32(NOTHING), splat_i32(NOTHING)
     for start in range(0, shape.depth, length):
-        total, exponent = sum_parts(a, ae, b, be, shape.rows, i, j, start, length, half)
-        highest = maximum(highest, exponent)
-        if shape.blocks:
-            block = start // mfma_rule.SCALE_BLOCK * shape.rows
-            exponent = exponent + splat_i32(a_scales[block + i]) + load_i32(b_scales, block + j)
-        c = add_to_c(total, exponent, c, half, overflow_bits)
-    return c, highest
+        c, exponent = step_lanes(operands, shape, i, j, start, length, c, half, overflow_bits)
+        c_next, exponent_next = step_lanes(operands, shape, i + 1, j, start, length, c_next, half, overflow_bits)
+        highest, highest_next = maximum(highest, exponent), maximum(highest_next, exponent_next)
+    return c, highest, c_next, highest_next
+
+
+@inlined
+def finish_row(inputs: Any, outputs: Any, parameters: int, shape: Any, place: Any, flags: Any, c: Any, d: Any, highest: Any, half: bool) -> None:
+    """Writes sixteen elements, NaN where a NaN went in, and by the plain rule where Inf did. place: row, first column, output word."""
+    nan = ((c & splat_i32(0x7FFFFFFF)) > splat_i32(0x7F800000)) | ((flags & splat_i32(HAS_NAN)) > splat_i32(0))
+    store(outputs, place[2], select(nan, splat_i32(NAN_BITS), d))
+    plain = flags == splat_i32(HAS_INFINITY)
+    if half:
+        plain = plain | (highest > splat_i32(126))
+    if any_lane(plain):
+        replace_lanes(inputs, outputs, parameters, shape, HALF if half else BYTE, place, plain, c)
 
 
 @inlined
 def run(inputs: Any, outputs: Any, parameters: int, shape: Any, half: bool) -> None:
     """The instruction on registers A, B, C, scale A, scale B. An undefined format code of F8F6F4 is read as fp8."""
     n, rows = shape.operand_registers, shape.rows
-    c_start, group = 128 * n, HALF if half else BYTE
+    c_start = 128 * n
     format_a, format_b = parameters & 7, parameters >> 3 & 7
     a, ae, b, be = stack_words(), stack_words(), stack_words(), stack_words()
     a_scales, b_scales, a_flags, b_flags = stack_words(), stack_words(), stack_words(), stack_words()
@@ -293,19 +374,14 @@ def run(inputs: Any, outputs: Any, parameters: int, shape: Any, half: bool) -> N
         decode_scales(inputs, register, shape, parameters >> 7 & 3, scaled, a_scales, a_flags)
         decode_scales(inputs, register + 1, shape, parameters >> 9 & 3, scaled, b_scales, b_flags)
     operands = (a, ae, a_scales, b, be, b_scales)
-    for i in range(rows):
+    for i in range(0, rows, 2):
         for j in range(0, rows, WIDTH):
-            word = c_word(shape, i, j)
-            c = load_i32(inputs, c_start + word)
-            d, highest = chain_lanes(operands, shape, i, j, c, half, overflow_of(parameters))
-            flags = splat_i32(a_flags[i]) | load_i32(b_flags, j)
-            nan = ((c & splat_i32(0x7FFFFFFF)) > splat_i32(0x7F800000)) | ((flags & splat_i32(HAS_NAN)) > splat_i32(0))
-            store(outputs, word, select(nan, splat_i32(NAN_BITS), d))
-            plain = flags == splat_i32(HAS_INFINITY)
-            if half:
-                plain = plain | (highest > splat_i32(126))
-            if any_lane(plain):
-                replace_lanes(inputs, outputs, parameters, shape, group, (i, j, word), plain, c)
+            word, next_word, columns = c_word(shape, i, j), c_word(shape, i + 1, j), load_i32(b_flags, j)
+            c, c_next = load_i32(inputs, c_start + word), load_i32(inputs, c_start + next_word)
+            d, highest, d_next, highest_next = chain_rows(operands, shape, i, j, c, c_next, half, overflow_of(parameters))
+            flags, flags_next = splat_i32(a_flags[i]) | columns, splat_i32(a_flags[i + 1]) | columns
+            finish_row(inputs, outputs, parameters, shape, (i, j, word), flags, c, d, highest, half)
+            finish_row(inputs, outputs, parameters, shape, (i + 1, j, next_word), flags_next, c_next, d_next, highest_next, half)
 
 
 _F8F6F4_16X16X128 = SHAPES["mfma_f8f6f4_16x16x128"]

@@ -222,7 +222,7 @@ SCANNED = {
 
 
 def boundary_scan(name):
-    """A compiled function that collects the inputs in [first, end) with a core within `units` of a rounding boundary."""
+    """A compiled function that collects the inputs whose core is within `units` of a rounding boundary."""
     double_core = numba.njit(error_model="numpy")(core(name))
 
     @numba.njit(error_model="numpy")

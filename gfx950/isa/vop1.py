@@ -1,0 +1,427 @@
+"""VOP1: one-operand vector instructions. [CDNA4 ISA 12.8]"""
+
+from __future__ import annotations
+
+from gfx950.evidence import Evidence, rule
+from gfx950.isa.registry import Exec, Scalar32, ToSrc0, vop1
+from gfx950.isa.vop2 import ARITHMETIC
+from gfx950.lanes import (
+    B32,
+    F16,
+    F32,
+    F64,
+    FLOAT_DENORM,
+    FLOAT_NAN,
+    FLOAT_ROUND,
+    I16,
+    I32,
+    U16,
+    U32,
+    U64,
+)
+
+TO_INTEGER = rule(
+    "valu.float_to_integer",
+    Evidence.chosen,
+    "CDNA4 ISA 12.8 names neither direction nor range; LLVM's AMDGPU back end relies on truncation",
+    "A float becomes an integer by truncation toward zero, saturates at the type's range, and NaN gives 0.",
+)
+FROM_INTEGER = (FLOAT_ROUND,)
+FRACTION = rule(
+    "valu.fract",
+    Evidence.spec,
+    "CDNA4 ISA 12.8 V_FRACT_F32",
+    "S0 - floor(S0), at most the largest number below 1.",
+)
+MOV_B64_LITERAL = rule(
+    "valu.mov_b64_literal",
+    Evidence.chosen,
+    "the manual does not say how an untyped 64-bit operand widens a literal; LLVM 22 emits v_mov_b64 only for literals below 2^32",
+    "The literal of V_MOV_B64 is zero-extended.",
+)
+
+
+def native_f32(name: str, value: F32) -> F32:
+    """An f32 function by the name of its native (gfx950.arithmetic.transcendental)."""
+    return F32(value.engine, value.engine.native(name, [value.raw], 0)[0])
+
+
+def native_f16(name: str, value: F16) -> F16:
+    """An f16 function by the name of its native, which works on 32-bit lanes."""
+    engine = value.engine
+    wide = value.bits(U16).to(U32)
+    return U32(engine, engine.native(name, [wide.raw], 0)[0]).to(U16).bits(F16)
+
+
+# ---- moves --------------------------------------------------------------------------------------------------------------
+
+
+@vop1("v_nop", 0, flow="nothing")
+def v_nop() -> None:
+    """Nothing. [12.8]"""
+
+
+@vop1("v_mov_b32", 1)
+def v_mov_b32(src0: F32) -> F32:
+    """D = S0; typed float so that neg and abs apply. [12.8]"""
+    return src0
+
+
+@vop1("v_mov_b64", 56, rules=(MOV_B64_LITERAL,))
+def v_mov_b64(src0: U64, neg: int = 0, abs: int = 0) -> U64:
+    """D = S0; neg and abs act on bit 63. [12.8]"""
+    magnitude = src0 & ~(1 << 63) if abs & 1 else src0
+    return magnitude ^ (1 << 63) if neg & 1 else magnitude
+
+
+@vop1("v_readfirstlane_b32", 2, intrinsic="llvm.amdgcn.readfirstlane.i32")
+def v_readfirstlane_b32(src0: B32, exec: Exec) -> Scalar32:
+    """The scalar in the lowest active lane, lane 0 when none is. [12.8]"""
+    return src0.readlane(exec.ctz().to(U32))  # no active lane: 64, which is lane 0
+
+
+@vop1("v_swap_b32", 81)
+def v_swap_b32(vdst: B32, src0: B32) -> tuple[B32, ToSrc0]:
+    """VDST and the source register trade values. [12.8]"""
+    return src0, vdst
+
+
+@vop1("v_not_b32", 43)
+def v_not_b32(src0: B32) -> B32:
+    """Bitwise complement. [12.8]"""
+    return ~src0
+
+
+@vop1("v_bfrev_b32", 44)
+def v_bfrev_b32(src0: B32) -> B32:
+    """Bits in reverse order. [12.8]"""
+    return src0.bitreverse()
+
+
+@vop1("v_ffbh_u32", 45)
+def v_ffbh_u32(src0: U32) -> U32:
+    """Leading zeros, -1 for 0. [12.8]"""
+    return (src0 == 0).select(0xFFFFFFFF, src0.clz())
+
+
+@vop1("v_ffbl_b32", 46)
+def v_ffbl_b32(src0: U32) -> U32:
+    """Trailing zeros, -1 for 0. [12.8]"""
+    return (src0 == 0).select(0xFFFFFFFF, src0.ctz())
+
+
+@vop1("v_ffbh_i32", 47)
+def v_ffbh_i32(src0: I32) -> U32:
+    """Position from the top of the first bit that differs from the sign, -1 for 0 and -1. [12.8]"""
+    differing = (src0 ^ (src0 >> 31)).bits(U32)
+    return (differing == 0).select(0xFFFFFFFF, differing.clz())
+
+
+@vop1("v_prng_b32", 88)
+def v_prng_b32(src0: U32) -> U32:
+    """The next state of the 32-bit shift register with feedback 197. [12.8]"""
+    return (src0 << 1) ^ ((src0 >> 31) * 197)
+
+
+@vop1("v_sat_pk_u8_i16", 79)
+def v_sat_pk_u8_i16(src0: U32) -> U32:
+    """Both signed halves saturated to 0..255, packed into the low 16 bits. [12.8]"""
+    low = src0.to(U16).bits(I16).maximum(0).minimum(255)
+    high = (src0 >> 16).to(U16).bits(I16).maximum(0).minimum(255)
+    return (low.bits(U16).to(U32)) | (high.bits(U16).to(U32) << 8)
+
+
+# ---- conversions between integers and floats ----------------------------------------------------------------------------
+
+
+@vop1("v_cvt_i32_f64", 3, rules=(TO_INTEGER,))
+def v_cvt_i32_f64(src0: F64) -> I32:
+    """f64 to signed integer. [12.8]"""
+    return src0.to(I32)
+
+
+@vop1("v_cvt_f64_i32", 4)
+def v_cvt_f64_i32(src0: I32) -> F64:
+    """Signed integer to f64, exact. [12.8]"""
+    return src0.to(F64)
+
+
+@vop1("v_cvt_f32_i32", 5, rules=FROM_INTEGER)
+def v_cvt_f32_i32(src0: I32) -> F32:
+    """Signed integer to f32. [12.8]"""
+    return src0.to(F32)
+
+
+@vop1("v_cvt_f32_u32", 6, rules=FROM_INTEGER)
+def v_cvt_f32_u32(src0: U32) -> F32:
+    """Unsigned integer to f32. [12.8]"""
+    return src0.to(F32)
+
+
+@vop1("v_cvt_u32_f32", 7, rules=(TO_INTEGER,))
+def v_cvt_u32_f32(src0: F32) -> U32:
+    """f32 to unsigned integer. [12.8]"""
+    return src0.to(U32)
+
+
+@vop1("v_cvt_i32_f32", 8, rules=(TO_INTEGER,))
+def v_cvt_i32_f32(src0: F32) -> I32:
+    """f32 to signed integer. [12.8]"""
+    return src0.to(I32)
+
+
+@vop1("v_cvt_rpi_i32_f32", 12, rules=(TO_INTEGER,))
+def v_cvt_rpi_i32_f32(src0: F32) -> I32:
+    """floor(S0 + 0.5) as a signed integer. [12.8]"""
+    return (src0.to(F64) + 0.5).floor().to(I32)
+
+
+@vop1("v_cvt_flr_i32_f32", 13, rules=(TO_INTEGER,))
+def v_cvt_flr_i32_f32(src0: F32) -> I32:
+    """floor(S0) as a signed integer. [12.8]"""
+    return src0.floor().to(I32)
+
+
+@vop1("v_cvt_off_f32_i4", 14)
+def v_cvt_off_f32_i4(src0: U32) -> F32:
+    """The signed low nibble divided by 16. [12.8]"""
+    return ((src0.bits(I32) << 28) >> 28).to(F32) * 0.0625
+
+
+@vop1("v_cvt_u32_f64", 21, rules=(TO_INTEGER,))
+def v_cvt_u32_f64(src0: F64) -> U32:
+    """f64 to unsigned integer. [12.8]"""
+    return src0.to(U32)
+
+
+@vop1("v_cvt_f64_u32", 22)
+def v_cvt_f64_u32(src0: U32) -> F64:
+    """Unsigned integer to f64, exact. [12.8]"""
+    return src0.to(F64)
+
+
+@vop1("v_cvt_f32_ubyte0", 17)
+def v_cvt_f32_ubyte0(src0: U32) -> F32:
+    """Byte 0 to f32. [12.8]"""
+    return src0.field(0, 8).to(F32)
+
+
+@vop1("v_cvt_f32_ubyte1", 18)
+def v_cvt_f32_ubyte1(src0: U32) -> F32:
+    """Byte 1 to f32. [12.8]"""
+    return src0.field(8, 8).to(F32)
+
+
+@vop1("v_cvt_f32_ubyte2", 19)
+def v_cvt_f32_ubyte2(src0: U32) -> F32:
+    """Byte 2 to f32. [12.8]"""
+    return src0.field(16, 8).to(F32)
+
+
+@vop1("v_cvt_f32_ubyte3", 20)
+def v_cvt_f32_ubyte3(src0: U32) -> F32:
+    """Byte 3 to f32. [12.8]"""
+    return src0.field(24, 8).to(F32)
+
+
+@vop1("v_cvt_f16_u16", 57, rules=FROM_INTEGER)
+def v_cvt_f16_u16(src0: U16) -> F16:
+    """Unsigned 16-bit integer to f16. [12.8]"""
+    return src0.to(F16)
+
+
+@vop1("v_cvt_f16_i16", 58, rules=FROM_INTEGER)
+def v_cvt_f16_i16(src0: I16) -> F16:
+    """Signed 16-bit integer to f16. [12.8]"""
+    return src0.to(F16)
+
+
+@vop1("v_cvt_u16_f16", 59, rules=(TO_INTEGER,))
+def v_cvt_u16_f16(src0: F16) -> U16:
+    """f16 to unsigned 16-bit integer. [12.8]"""
+    return src0.to(U16)
+
+
+@vop1("v_cvt_i16_f16", 60, rules=(TO_INTEGER,))
+def v_cvt_i16_f16(src0: F16) -> I16:
+    """f16 to signed 16-bit integer. [12.8]"""
+    return src0.to(I16)
+
+
+# ---- conversions between floats -----------------------------------------------------------------------------------------
+
+
+@vop1("v_cvt_f32_f64", 15, rules=ARITHMETIC)
+def v_cvt_f32_f64(src0: F64) -> F32:
+    """f64 to f32. [12.8]"""
+    return src0.to(F32)
+
+
+@vop1("v_cvt_f64_f32", 16, rules=(FLOAT_DENORM, FLOAT_NAN))
+def v_cvt_f64_f32(src0: F32) -> F64:
+    """f32 to f64. [12.8]"""
+    return src0.to(F64)
+
+
+# ---- integral values and parts ------------------------------------------------------------------------------------------
+
+
+def _fraction(value: F32 | F64) -> F32 | F64:
+    """value - floor(value), below 1 [rule valu.fract]; infinities give NaN."""
+    kind = type(value)
+    below_one = kind(value.engine, value.engine.constant(kind.constant_bits(1.0) - 1, kind.width))
+    difference = value - value.floor()
+    return (difference > below_one).select(below_one, difference)
+
+
+@vop1("v_fract_f32", 27, rules=(FRACTION, *ARITHMETIC))
+def v_fract_f32(src0: F32) -> F32:
+    """The fraction above the floor. [12.8]"""
+    return _fraction(src0)  # type: ignore[return-value]
+
+
+@vop1("v_trunc_f32", 28, rules=(FLOAT_DENORM, FLOAT_NAN))
+def v_trunc_f32(src0: F32) -> F32:
+    """Integral value toward zero. [12.8]"""
+    return src0.truncate()
+
+
+@vop1("v_ceil_f32", 29, rules=(FLOAT_DENORM, FLOAT_NAN))
+def v_ceil_f32(src0: F32) -> F32:
+    """Integral value at or above. [12.8]"""
+    return src0.ceil()
+
+
+@vop1("v_rndne_f32", 30, rules=(FLOAT_DENORM, FLOAT_NAN), intrinsic="llvm.rint.f32")
+def v_rndne_f32(src0: F32) -> F32:
+    """Nearest integral value, ties to even. [12.8]"""
+    return src0.rint()
+
+
+@vop1("v_floor_f32", 31, rules=(FLOAT_DENORM, FLOAT_NAN), intrinsic="llvm.floor.f32")
+def v_floor_f32(src0: F32) -> F32:
+    """Integral value at or below. [12.8]"""
+    return src0.floor()
+
+
+@vop1("v_fract_f64", 50, rules=(FRACTION, *ARITHMETIC))
+def v_fract_f64(src0: F64) -> F64:
+    """The fraction above the floor. [12.8]"""
+    return _fraction(src0)  # type: ignore[return-value]
+
+
+@vop1("v_trunc_f64", 23, rules=(FLOAT_DENORM, FLOAT_NAN))
+def v_trunc_f64(src0: F64) -> F64:
+    """Integral value toward zero. [12.8]"""
+    return src0.truncate()
+
+
+@vop1("v_ceil_f64", 24, rules=(FLOAT_DENORM, FLOAT_NAN))
+def v_ceil_f64(src0: F64) -> F64:
+    """Integral value at or above. [12.8]"""
+    return src0.ceil()
+
+
+@vop1("v_rndne_f64", 25, rules=(FLOAT_DENORM, FLOAT_NAN))
+def v_rndne_f64(src0: F64) -> F64:
+    """Nearest integral value, ties to even. [12.8]"""
+    return src0.rint()
+
+
+@vop1("v_floor_f64", 26, rules=(FLOAT_DENORM, FLOAT_NAN))
+def v_floor_f64(src0: F64) -> F64:
+    """Integral value at or below. [12.8]"""
+    return src0.floor()
+
+
+@vop1("v_floor_f16", 68, rules=(FLOAT_DENORM, FLOAT_NAN))
+def v_floor_f16(src0: F16) -> F16:
+    """Integral value at or below. [12.8]"""
+    return src0.floor()
+
+
+@vop1("v_ceil_f16", 69, rules=(FLOAT_DENORM, FLOAT_NAN))
+def v_ceil_f16(src0: F16) -> F16:
+    """Integral value at or above. [12.8]"""
+    return src0.ceil()
+
+
+@vop1("v_trunc_f16", 70, rules=(FLOAT_DENORM, FLOAT_NAN))
+def v_trunc_f16(src0: F16) -> F16:
+    """Integral value toward zero. [12.8]"""
+    return src0.truncate()
+
+
+@vop1("v_rndne_f16", 71, rules=(FLOAT_DENORM, FLOAT_NAN))
+def v_rndne_f16(src0: F16) -> F16:
+    """Nearest integral value, ties to even. [12.8]"""
+    return src0.rint()
+
+
+# ---- transcendental -----------------------------------------------------------------------------------------------------
+
+
+@vop1("v_exp_f32", 32, intrinsic="llvm.amdgcn.exp2.f32")
+def v_exp_f32(src0: F32) -> F32:
+    """2 to the power S0. [12.8]"""
+    return native_f32("v_exp_f32", src0)
+
+
+@vop1("v_log_f32", 33, intrinsic="llvm.amdgcn.log.f32")
+def v_log_f32(src0: F32) -> F32:
+    """Logarithm to base 2. [12.8]"""
+    return native_f32("v_log_f32", src0)
+
+
+@vop1("v_rcp_f32", 34, intrinsic="llvm.amdgcn.rcp.f32")
+def v_rcp_f32(src0: F32) -> F32:
+    """1 / S0, approximate. [12.8]"""
+    return native_f32("v_rcp_f32", src0)
+
+
+@vop1("v_rcp_iflag_f32", 35)
+def v_rcp_iflag_f32(src0: F32) -> F32:
+    """1 / S0, approximate; differs from V_RCP_F32 in exceptions only. [12.8]"""
+    return native_f32("v_rcp_f32", src0)
+
+
+@vop1("v_rsq_f32", 36, intrinsic="llvm.amdgcn.rsq.f32")
+def v_rsq_f32(src0: F32) -> F32:
+    """1 / square root, approximate. [12.8]"""
+    return native_f32("v_rsq_f32", src0)
+
+
+@vop1("v_sqrt_f32", 39, intrinsic="llvm.amdgcn.sqrt.f32")
+def v_sqrt_f32(src0: F32) -> F32:
+    """Square root, approximate. [12.8]"""
+    return native_f32("v_sqrt_f32", src0)
+
+
+@vop1("v_rcp_f16", 61, intrinsic="llvm.amdgcn.rcp.f16")
+def v_rcp_f16(src0: F16) -> F16:
+    """1 / S0. [12.8]"""
+    return native_f16("v_rcp_f16", src0)
+
+
+@vop1("v_sqrt_f16", 62, intrinsic="llvm.amdgcn.sqrt.f16")
+def v_sqrt_f16(src0: F16) -> F16:
+    """Square root. [12.8]"""
+    return native_f16("v_sqrt_f16", src0)
+
+
+@vop1("v_rsq_f16", 63, intrinsic="llvm.amdgcn.rsq.f16")
+def v_rsq_f16(src0: F16) -> F16:
+    """1 / square root. [12.8]"""
+    return native_f16("v_rsq_f16", src0)
+
+
+@vop1("v_log_f16", 64)
+def v_log_f16(src0: F16) -> F16:
+    """Logarithm to base 2. [12.8]"""
+    return native_f16("v_log_f16", src0)
+
+
+@vop1("v_exp_f16", 65)
+def v_exp_f16(src0: F16) -> F16:
+    """2 to the power S0. [12.8]"""
+    return native_f16("v_exp_f16", src0)

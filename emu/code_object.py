@@ -445,8 +445,10 @@ class _Linked(_Layout):
         return value if _section_index(symbol) == SHN_ABS else self.base + value
 
     def tables(self) -> Iterable[Any]:
-        found = list(super().tables())
-        return found or [s for s in self.elf.iter_segments() if s["p_type"] == "PT_DYNAMIC"]
+        return list(super().tables()) or self._dynamics()
+
+    def _dynamics(self) -> list[Any]:
+        return [s for s in self.elf.iter_segments() if s["p_type"] == "PT_DYNAMIC"]
 
     def code(self) -> list[Code]:
         segments = [s for s in self._segments() if s["p_flags"] & PF_EXECUTE]
@@ -454,12 +456,10 @@ class _Linked(_Layout):
         return sorted(runs, key=lambda run: run.address)
 
     def _relocate(self) -> None:
-        section: Any
-        for section in self.elf.iter_sections():
-            if section["sh_type"] == "SHT_RELA" and section["sh_flags"] & SH_FLAGS.SHF_ALLOC:
-                symbols = self.elf.get_section(section["sh_link"])
-                for relocation in section.iter_relocations():
-                    _apply(self, relocation, symbols, self.base + relocation["r_offset"], None)
+        for dynamic in self._dynamics():
+            for table in dynamic.get_relocation_tables().values():
+                for relocation in table.iter_relocations():
+                    _apply(self, relocation, dynamic, self.base + relocation["r_offset"], None)
 
 
 class _Relocatable(_Layout):

@@ -143,6 +143,10 @@ words:
   .long target@gotpcrel32@hi + 8
   .long other@gotpcrel32@lo + 4
   .long other@gotpcrel32@hi + 8
+  .long other@gotpcrel32@lo + 4 - 0x300000000
+  .long other@gotpcrel32@hi + 8 - 0x300000000
+  .long k@rel32@lo + 4
+  .long k@rel32@hi + 8
 .bss
   .zero 20
 .globl target
@@ -170,6 +174,10 @@ def test_relocations_point_where_the_symbols_are(base):
         slot = words + offset + read(code_object, "words", offset, 8, signed=True) - 4
         found = int.from_bytes(code_object.image[slot - base : slot - base + 8].tobytes(), "little")
         assert found == wanted
+    near, far = (read(code_object, "words", offset, 8, signed=True) for offset in (32, 40))
+    assert far == near - 8 - 0x3_0000_0000
+    assert words + 48 + read(code_object, "words", 48, 8, signed=True) == code_object.kernels["k"].entry + 4
+    assert code_object.kernels["k"].entry < words
     start = code_object.kernels["k"].entry - base + 4
     low, high = struct.unpack("<I4xI", code_object.image[start + 4 : start + 16].tobytes())
     assert low | high << 32 == target
@@ -222,7 +230,9 @@ def test_an_object_without_section_headers_still_loads():
     data[40:48] = bytes(8)
     data[58:64] = bytes(6)
     code_object = load(bytes(data))
-    assert code_object.kernels == load(linked(compiled())).kernels
+    whole = load(linked(compiled()))
+    assert code_object.kernels == whole.kernels
+    assert code_object.at(0x3000).image[64:].tobytes() == whole.at(0x3000).image[64:].tobytes()
 
 
 def test_llvmlite_emits_what_we_load(tmp_path):
@@ -256,6 +266,11 @@ def test_a_bare_descriptor_is_a_kernel_with_unknown_arguments():
     assert not kernel.has_metadata
     assert kernel.arguments == ()
     assert kernel.kernarg_size == 40
+
+
+def test_other_symbols_that_end_like_descriptors_are_no_kernels():
+    decoy = ".globl decoy.kd\n.type decoy.kd,@object\n.size decoy.kd, 8\ndecoy.kd:\n.quad 0\n"
+    assert list(load(assembled(kernel_source() + decoy)).kernels) == ["k"]
 
 
 # --- the descriptor, one directive at a time -------------------------------------------------------------------------
@@ -469,6 +484,31 @@ def test_unresolved_symbols_and_misaligned_kernels_are_named():
 def test_the_base_must_be_a_page():
     with pytest.raises(ValueError, match=r"base 0x100 is not a multiple of 4096"):
         load(compiled(), 0x100)
+
+
+def test_tables_past_the_end_of_the_file_are_named():
+    data = compiled()
+    start, _, count = struct.unpack_from("<Q10xHH", data, 40)
+    short = rf"{count} section headers of 64 bytes at offset {start:#x} do not fit a file of {len(data) - 1} bytes"
+    with pytest.raises(CodeObjectError, match=short):
+        load(data[:-1])
+    damaged = bytearray(data)
+    struct.pack_into("<Q", damaged, start + 64 * 2 + 32, 1 << 40)
+    with pytest.raises(
+        CodeObjectError, match=rf"section header 2 points at 0x100\.\.0x10000000100 of a file of {len(data)}"
+    ):
+        load(damaged)
+    damaged = bytearray(linked(data))
+    struct.pack_into("<Q", damaged, 64 + 56 + 32, 1 << 40)
+    with pytest.raises(CodeObjectError, match=r"program header 1 points at 0x0\.\.0x10000000000"):
+        load(damaged)
+
+
+def test_images_of_absurd_size_are_refused():
+    damaged = bytearray(linked(compiled()))
+    struct.pack_into("<Q", damaged, 64 + 56 + 40, 1 << 40)
+    with pytest.raises(CodeObjectError, match="asks for 1099511627776 bytes of memory"):
+        load(damaged)
 
 
 @pytest.mark.parametrize("form", ["relocatable", "linked"])

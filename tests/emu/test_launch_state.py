@@ -442,6 +442,7 @@ def test_rarer_hidden_arguments_and_their_overrides():
         ({"group_segment": 100000}, ONE, 63841, r"100000 \+ 63841 bytes of LDS(.|\n)*0 to 163840 bytes"),
         ({}, ONE, -1, r"0 \+ -1 bytes of LDS"),
         ({"vgprs": 256}, Geometry.of_blocks(1, 576), 0, r"9 waves with 256 VGPRs(.|\n)*at most 8 waves"),
+        ({"vgprs": 136}, Geometry.of_blocks(1, 832), 0, r"13 waves with 136 VGPRs(.|\n)*at most 12 waves"),
         ({"vgprs": 512}, Geometry.of_blocks(1, 320), 0, r"5 waves with 512 VGPRs(.|\n)*at most 4 waves"),
         ({"private_segment_buffer": True}, ONE, 0, "asks for a private segment buffer"),
         ({"flat_scratch_init": True}, ONE, 0, "flat scratch base"),

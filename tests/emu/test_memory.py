@@ -123,6 +123,11 @@ def test_read_only_buffers_can_be_read_and_refuse_stores():
         memory.store(lanes, ALL, np.zeros((1, 64), np.uint32), 4)
     assert not memory.view(base, 4).flags.writeable
     assert memory.view(base + 8, 4).tobytes() == bytes([2, 0, 0, 0])
+    shared = np.zeros(4, np.uint8)
+    window = memory.view(memory.map(shared, writable=False), 4)
+    assert not window.flags.writeable
+    shared[1] = 5
+    assert window.tolist() == [0, 5, 0, 0]
 
 
 def test_describe_counts_distances():

@@ -263,6 +263,12 @@ class Lanes:
     def _with(self, op: str, *raws: Raw) -> Self:
         return type(self)(self.engine, self.engine.apply(op, self.width, self.raw, *raws))
 
+    def __bool__(self) -> bool:
+        raise TypeError(
+            f"a {type(self).__name__} has a value in every lane, so Python's `if`, `and`, `or`, `not` and `while` cannot ask for"
+            " its truth: use mask.select(a, b), & | ~, or branch / when / loop in a kernel"
+        )
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.raw!r})"
 

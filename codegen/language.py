@@ -1,0 +1,376 @@
+"""The kernel language: what a kernel's source imports.
+
+A kernel is a Python function over lane values, traced once. Values are the types of `gfx950.lanes`; operators, these
+functions and the instructions of `gfx950.isa` record what runs. Python's own `for` and `if` are static.
+
+    @kernel(block=256, lds=1024)
+    def scale(data: Pointer, count: I32, factor: F32) -> None:
+        index = workgroup_id() * 256 + thread_id()
+        with when(index < count):
+            address = data + index.to(U64) * 4
+            store(address, (load(address).bits(F32) * factor).bits(U32))
+"""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Annotated, Any, TypeVar
+
+from codegen.ir import LANES, Argument, Op, Value
+from codegen.trace import current, raws, rebuild, trace
+from gfx950.lanes import F32, I32, I64, U32, U64, Lanes, Mask, Words
+
+Pointer = Annotated[U64, "pointer"]
+L = TypeVar("L", bound=Lanes)
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel function with its launch shape. attributes: the other keywords of `@kernel`."""
+
+    function: Callable[..., None]
+    name: str
+    arguments: tuple[Argument, ...]
+    block: int
+    lds: int
+    attributes: dict[str, Any] = field(default_factory=dict)
+
+
+def kernel(block: int, lds: int = 0, **attributes: Any) -> Callable[[Callable[..., None]], Kernel]:
+    """Declares a kernel of `block` threads a workgroup and `lds` bytes of LDS.
+
+    attributes: `waves_per_eu` (an int, or (least, most)), `name`. Arguments are Pointer, I32, U32, F32, U64 or I64.
+    """
+    unknown = set(attributes) - {"waves_per_eu", "name"}
+    if unknown:
+        raise TypeError(f"@kernel knows block, lds, waves_per_eu and name, not {sorted(unknown)}")
+
+    def declare(function: Callable[..., None]) -> Kernel:
+        name = attributes.get("name", function.__name__)
+        rest = {key: value for key, value in attributes.items() if key != "name"}
+        return Kernel(function, name, _arguments(function), block, lds, rest)
+
+    return declare
+
+
+def _arguments(function: Callable[..., None]) -> tuple[Argument, ...]:
+    hints = typing.get_type_hints(function, include_extras=True)
+    hints.pop("return", None)
+    arguments = []
+    for name in function.__code__.co_varnames[: function.__code__.co_argcount]:
+        kind = hints.get(name)
+        pointer = kind is Pointer
+        plain = U64 if pointer else kind
+        if plain not in (I32, U32, F32, U64, I64):
+            raise TypeError(
+                f"kernel {function.__name__}: argument `{name}` is {kind}; use Pointer, I32, U32, F32, U64 or I64"
+            )
+        arguments.append(Argument(name, plain, pointer))
+    return tuple(arguments)
+
+
+# ---- identity and constants --------------------------------------------------------------------------------------------
+
+
+def _emit(name: str, width: int, *operands: Value, **attributes: Any) -> Value:
+    tracer = current()
+    result = tracer.value(width)
+    tracer.record(Op(name, operands, (result,), attributes))
+    return result
+
+
+def thread_id() -> I32:
+    """The thread's number in its workgroup, 0 .. block - 1."""
+    return I32(current(), _emit("thread_id", 32))
+
+
+def workgroup_id(axis: int = 0) -> I32:
+    """The workgroup's number along an axis of the grid."""
+    return I32(current(), _emit("workgroup_id", 32, axis=axis))
+
+
+def constant(kind: type[L], value: int | float) -> L:
+    """A constant of a type, where no value is at hand to mix a Python number with."""
+    return kind.constant(current(), value)
+
+
+# ---- memory ------------------------------------------------------------------------------------------------------------
+
+
+def _address(value: Any, kinds: tuple[type[Lanes], ...], what: str) -> Value:
+    if isinstance(value, kinds):
+        raw: Value = value.raw
+        return raw
+    if isinstance(value, int) and kinds[0] is U32:
+        return current().constant(value & 0xFFFFFFFF, 32)
+    names = " or ".join(k.__name__ for k in kinds)
+    raise TypeError(f"{current().where()}: {what} takes a byte address of type {names}, got {type(value).__name__}")
+
+
+def _read(name: str, address: Value, nbytes: int, align: int) -> Any:
+    tracer = current()
+    results = tuple(tracer.value(32) for _ in range(max(1, nbytes // 4)))
+    tracer.record(Op(name, (address,), results, {"nbytes": nbytes, "align": align}))
+    words = tuple(U32(tracer, r) for r in results)
+    return words[0] if len(words) == 1 else words
+
+
+def _write(name: str, address: Value, words: Sequence[Any], nbytes: int, align: int) -> None:
+    operands = tuple(_word(name, word) for word in words)
+    current().record(Op(name, (address, *operands), (), {"nbytes": nbytes, "align": align}))
+
+
+def _word(name: str, value: Any) -> Value:
+    """One register of data: any 32-bit value, or a Python int."""
+    if isinstance(value, int):
+        return current().constant(value & 0xFFFFFFFF, 32)
+    if isinstance(value, Lanes) and value.width == 32:
+        raw: Value = value.raw
+        return raw
+    raise TypeError(f"{current().where()}: {name} takes 32-bit words, got {type(value).__name__}")
+
+
+def _words(name: str, count: int) -> int:
+    if count not in (1, 2, 3, 4):
+        raise ValueError(f"{current().where()}: {name} moves 1 to 4 words a lane, got {count}")
+    return 4 * count
+
+
+_GLOBAL = (U64, I64)
+_LDS = (U32, I32)
+_LDS_ALIGN = {4: 4, 8: 8, 12: 4, 16: 16}
+
+
+def load(address: U64, words: int = 1, align: int = 4) -> Any:
+    """1 to 4 words of global memory: a U32, or a tuple of them. align: what the address is a multiple of."""
+    return _read("load", _address(address, _GLOBAL, "load"), _words("load", words), align)
+
+
+def load_byte(address: U64) -> U32:
+    """A byte of global memory, zero-extended."""
+    return typing.cast(U32, _read("load", _address(address, _GLOBAL, "load_byte"), 1, 1))
+
+
+def load_half(address: U64) -> U32:
+    """Two bytes of global memory at an even address, zero-extended."""
+    return typing.cast(U32, _read("load", _address(address, _GLOBAL, "load_half"), 2, 2))
+
+
+def store(address: U64, *words: Any, align: int = 4) -> None:
+    """1 to 4 words to global memory."""
+    _write("store", _address(address, _GLOBAL, "store"), words, _words("store", len(words)), align)
+
+
+def store_byte(address: U64, value: Any) -> None:
+    """The low byte of a word to global memory."""
+    _write("store", _address(address, _GLOBAL, "store_byte"), (value,), 1, 1)
+
+
+def store_half(address: U64, value: Any) -> None:
+    """The low two bytes of a word to global memory at an even address."""
+    _write("store", _address(address, _GLOBAL, "store_half"), (value,), 2, 2)
+
+
+def lds_read(address: I32 | U32 | int, words: int = 1, align: int | None = None) -> Any:
+    """1 to 4 words of LDS: a U32, or a tuple. Without align: 4, 8, 4, 16 bytes for 1, 2, 3, 4 words."""
+    nbytes = _words("lds_read", words)
+    return _read("lds_read", _address(address, _LDS, "lds_read"), nbytes, align or _LDS_ALIGN[nbytes])
+
+
+def lds_read_byte(address: I32 | U32 | int) -> U32:
+    """A byte of LDS, zero-extended."""
+    return typing.cast(U32, _read("lds_read", _address(address, _LDS, "lds_read_byte"), 1, 1))
+
+
+def lds_write(address: I32 | U32 | int, *words: Any, align: int | None = None) -> None:
+    """1 to 4 words to LDS; alignment as `lds_read`."""
+    nbytes = _words("lds_write", len(words))
+    _write("lds_write", _address(address, _LDS, "lds_write"), words, nbytes, align or _LDS_ALIGN[nbytes])
+
+
+def lds_write_byte(address: I32 | U32 | int, value: Any) -> None:
+    """The low byte of a word to LDS."""
+    _write("lds_write", _address(address, _LDS, "lds_write_byte"), (value,), 1, 1)
+
+
+def barrier() -> None:
+    """Every thread of the workgroup meets here; LDS and global writes before it are visible to the workgroup after it."""
+    current().record(Op("barrier"))
+
+
+# ---- across lanes, and float maximum ----------------------------------------------------------------------------------------
+
+
+def readfirstlane(value: L) -> L:
+    """The value of the wave's lowest active lane, as a wave-uniform scalar."""
+    return type(value)(current(), _emit("readfirstlane", value.width, value.raw))
+
+
+def permute(value: L, lanes: Sequence[int]) -> L:
+    """Lane i takes the value of lane `lanes[i]`: 64 static numbers, or the pattern of 2, 4, 8, 16 or 32 lanes repeated."""
+    count = len(lanes)
+    if count not in (2, 4, 8, 16, 32, LANES):
+        raise ValueError(f"{current().where()}: permute takes 64 lane numbers or a pattern of 2 to 32, got {count}")
+    return value.permute([i // count * count + lanes[i % count] for i in range(LANES)])
+
+
+def maximum(a: F32, b: F32 | float) -> F32:
+    """v_maximum3_f32(a, b, b): a NaN wins, +0 is above -0. Integers have their own `.maximum`."""
+    return F32(current(), _emit("fmaximum", 32, a.raw, a.coerce(b).raw))
+
+
+def minimum(a: F32, b: F32 | float) -> F32:
+    """v_minimum3_f32(a, b, b): a NaN wins, -0 is below +0. Integers have their own `.minimum`."""
+    return F32(current(), _emit("fminimum", 32, a.raw, a.coerce(b).raw))
+
+
+# ---- control -----------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def when(mask: Mask) -> Iterator[None]:
+    """Side effects in the lanes of `mask` only. Values made inside cannot be used outside."""
+    tracer = current()
+    where = tracer.where()
+    condition = _mask(mask, "when")
+    with tracer.region() as region:
+        yield
+    tracer.record(Op("when", (condition,), (), {}, (region,), where))
+
+
+def _mask(mask: Any, what: str) -> Value:
+    if not isinstance(mask, Mask):
+        raise TypeError(f"{current().where()}: {what} takes a Mask (a comparison's result), got {type(mask).__name__}")
+    raw: Value = mask.raw
+    return raw
+
+
+def _tuple(values: Any) -> tuple[Any, ...]:
+    if values is None:
+        return ()
+    return tuple(values) if isinstance(values, (tuple, list)) else (values,)
+
+
+def _check_carried(values: tuple[Any, ...], what: str) -> None:
+    for index, value in enumerate(values):
+        if not isinstance(value, (Lanes, Words)):
+            raise TypeError(
+                f"{current().where()}: {what} value {index} is {value!r}; use lane values (constant(F32, 0.0) for numbers)"
+            )
+
+
+def _yield(values: tuple[Any, ...], likes: tuple[Any, ...], what: str) -> None:
+    """Closes the open region with `values`, which must have the types of `likes`."""
+    tracer = current()
+    if len(values) != len(likes):
+        raise TypeError(f"{tracer.where()}: {what} returns {len(values)} values, expected {len(likes)}")
+    out: list[Value] = []
+    for index, (value, like) in enumerate(zip(values, likes, strict=True)):
+        same = like.coerce(value) if isinstance(value, (int, float)) and isinstance(like, Lanes) else value
+        if type(same) is not type(like):
+            got, wanted = type(value).__name__, type(like).__name__
+            raise TypeError(f"{tracer.where()}: {what} returns {got} as value {index}, expected {wanted}")
+        out += raws(same)
+    tracer.record(Op("yield", tuple(out)))
+
+
+def _refill(likes: tuple[Any, ...], values: Sequence[Value]) -> tuple[Any, ...]:
+    """Values of the types of `likes` over a flat run of IR values."""
+    tracer, rest, out = current(), list(values), []
+    for like in likes:
+        count = len(raws(like))
+        out.append(rebuild(like, tracer, rest[:count]))
+        rest = rest[count:]
+    return tuple(out)
+
+
+def loop(
+    start: I32 | int, stop: I32 | int, step: I32 | int = 1, carry: Sequence[Any] = ()
+) -> Callable[[Callable[..., Any]], tuple[Any, ...]]:
+    """Calls for a body (i, *carried) -> carried; returns the final carried values. i: I32 from start while below stop.
+
+    step must be positive. Lanes may make different numbers of trips; a lane of none keeps the initial values.
+    """
+    tracer = current()
+    where = tracer.where()
+    if isinstance(step, int) and step <= 0:
+        raise ValueError(f"{where}: loop step is {step}; it must be positive")
+    bounds = [_bound(b) for b in (start, stop, step)]
+    initial = tuple(carry)
+    _check_carried(initial, "loop carry")
+
+    def run(body: Callable[..., Any]) -> tuple[Any, ...]:
+        flat = [v for c in initial for v in raws(c)]
+        inside = tuple(tracer.value(v.width) for v in flat)
+        index = tracer.value(32)
+        with tracer.region((index, *inside)) as region:
+            _yield(_tuple(body(I32(tracer, index), *_refill(initial, inside))), initial, "loop body")
+        results = tuple(tracer.value(v.width) for v in flat)
+        tracer.record(Op("loop", (*bounds, *flat), results, {}, (region,), where))
+        return _refill(initial, results)
+
+    return run
+
+
+def _bound(value: Any) -> Value:
+    if isinstance(value, (I32, int)):
+        raw: Value = (value if isinstance(value, I32) else constant(I32, value)).raw
+        return raw
+    raise TypeError(f"{current().where()}: loop bounds are I32 or int, got {type(value).__name__}")
+
+
+def branch(mask: Mask, then: Callable[[], Any], otherwise: Callable[[], Any]) -> tuple[Any, ...]:
+    """The values of `then` where the mask is set, of `otherwise` elsewhere; a side nobody takes may be skipped.
+
+    Both return tuples of lane values of equal types.
+    """
+    tracer = current()
+    where = tracer.where()
+    condition = _mask(mask, "branch")
+    with tracer.region() as first:
+        likes = _tuple(then())
+        _check_carried(likes, "branch")
+        _yield(likes, likes, "branch")
+    with tracer.region() as second:
+        _yield(_tuple(otherwise()), likes, "the branch's second side")
+    results = tuple(tracer.value(v.width) for like in likes for v in raws(like))
+    tracer.record(Op("branch", (condition,), results, {}, (first, second), where))
+    return _refill(likes, results)
+
+
+__all__ = [
+    "F32",
+    "I32",
+    "I64",
+    "U32",
+    "U64",
+    "Kernel",
+    "Mask",
+    "Pointer",
+    "barrier",
+    "branch",
+    "constant",
+    "kernel",
+    "lds_read",
+    "lds_read_byte",
+    "lds_write",
+    "lds_write_byte",
+    "load",
+    "load_byte",
+    "load_half",
+    "loop",
+    "maximum",
+    "minimum",
+    "permute",
+    "readfirstlane",
+    "store",
+    "store_byte",
+    "store_half",
+    "thread_id",
+    "trace",
+    "when",
+    "workgroup_id",
+]

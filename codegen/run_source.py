@@ -1,0 +1,845 @@
+"""Runs a traced program on the CPU: the source's own bits, without any compiler.
+
+The waves of a workgroup run together: values are arrays (waves, 64), scalars (1, 1) or (waves, 1). Control flow is a mask
+of active lanes; every memory access is checked. A program becomes a list of Python closures once and runs for each
+workgroup, in ascending order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from codegen.ir import LANES, Block, Op, Program, Value
+from emu.engines.numpy_engine import FLOATS, OPERATIONS, SIGNED, UNSIGNED, NumpyEngine
+from emu.errors import EmulatorError, LaunchError, MemoryFault
+from emu.memory import Memory
+from gfx950.evidence import Evidence, rule
+from gfx950.isa.registry import INSTRUCTIONS, Instruction, lookup
+from gfx950.lanes import F32, U32, U64, Lanes, Mask, Mode, Words, float_bits
+
+Array = NDArray[Any]
+Step = Callable[["_Group"], None]
+
+SOURCE_STORES = rule(
+    "source.store_order",
+    Evidence.chosen,
+    "a race free program cannot tell",
+    "In a source run an operation is done by all waves of a workgroup before the next one; where lanes of one store overlap,"
+    " the highest thread's bytes stay.",
+)
+
+
+class SourceError(EmulatorError):
+    """A kernel does in its source what no kernel may; the message has the source line and the operation."""
+
+
+class Observer(Protocol):
+    """Sees every operation of a source run; attached ones cost time, absent ones nothing."""
+
+    def operation(
+        self, op: Op, operands: Sequence[Array], results: Sequence[Array], active: Array, workgroup: Any
+    ) -> None:
+        """After `op`: its raw values (broadcastable to (waves, 64)) and the mask of active lanes, bool (waves, 64)."""
+        ...
+
+
+def run_source(
+    program: Program,
+    grid: Sequence[int],
+    arguments: Sequence[Any],
+    *,
+    memory: Memory | None = None,
+    observers: Sequence[Observer] = (),
+) -> None:
+    """Runs `grid` workgroups (1 to 3 numbers) of a program.
+
+    arguments: for pointers a C-contiguous numpy array (mapped in place, stores change it) or a device address of `memory`;
+    for scalars a Python or numpy number. Raises LaunchError for wrong arguments, MemoryFault and SourceError with kernel,
+    workgroup, wave, lane and source line.
+    """
+    space = memory if memory is not None else Memory()
+    shape = _grid(program, grid)
+    mapped: list[int] = []
+    try:
+        values = _argument_values(program, arguments, space, mapped)
+        machine = _Machine(program, values, space, observers)
+        for z in range(shape[2]):
+            for y in range(shape[1]):
+                for x in range(shape[0]):
+                    machine.run((x, y, z))
+    finally:
+        for address in mapped:
+            space.unmap(address)
+
+
+def _grid(program: Program, grid: Sequence[int]) -> tuple[int, int, int]:
+    sizes = [int(n) for n in grid]
+    if not 1 <= len(sizes) <= 3 or any(n < 1 for n in sizes):
+        raise LaunchError(
+            f"the grid is {tuple(grid)}", expected="1 to 3 positive numbers of workgroups", kernel=program.name
+        )
+    x, y, z = (*sizes, 1, 1)[:3]
+    return x, y, z
+
+
+def _argument_values(program: Program, arguments: Sequence[Any], memory: Memory, mapped: list[int]) -> list[Array]:
+    if len(arguments) != len(program.arguments):
+        names = ", ".join(a.name for a in program.arguments)
+        raise LaunchError(
+            f"{len(arguments)} arguments for {len(program.arguments)} parameters",
+            expected=f"({names})",
+            kernel=program.name,
+        )
+    values = []
+    for declared, given in zip(program.arguments, arguments, strict=True):
+        if isinstance(given, np.ndarray) and given.ndim > 0:
+            if not declared.pointer:
+                raise LaunchError(
+                    f"argument `{declared.name}` is an array",
+                    expected=f"a {declared.kind.__name__}",
+                    kernel=program.name,
+                )
+            address = memory.map(given, writable=given.flags.writeable, name=declared.name)
+            mapped.append(address)
+            values.append(_scalar(address, 64))
+        else:
+            values.append(_scalar(_number_bits(program, declared.kind, declared.name, given), declared.kind.width))
+    return values
+
+
+def _number_bits(program: Program, kind: type[Lanes], name: str, given: Any) -> int:
+    number = given.item() if isinstance(given, (np.generic, np.ndarray)) else given
+    integral = isinstance(number, int)
+    if not (integral or (kind is F32 and isinstance(number, float))):
+        raise LaunchError(f"argument `{name}` is {given!r}", expected=f"a {kind.__name__}", kernel=program.name)
+    if kind is F32:
+        return float_bits(float(number), 32)
+    if not -(1 << kind.width - 1) <= number < 1 << kind.width:
+        raise LaunchError(f"argument `{name}` is {number}", expected=f"{kind.width} bits", kernel=program.name)
+    return int(number) & (1 << kind.width) - 1
+
+
+def _scalar(bits: int, width: int) -> Array:
+    return np.array([[bits]], dtype=UNSIGNED[width])
+
+
+# ---- one workgroup at a time -------------------------------------------------------------------------------------------
+
+
+class _Machine:
+    """A program made runnable for one launch."""
+
+    def __init__(
+        self, program: Program, arguments: Sequence[Array], memory: Memory, observers: Sequence[Observer]
+    ) -> None:
+        self.program, self.memory, self.observers = program, memory, observers
+        self.engine = NumpyEngine(Mode())
+        self.arguments = arguments
+        threads = np.arange(program.waves * LANES, dtype=np.uint32).reshape(program.waves, LANES)
+        self.threads = threads
+        self.live = threads < program.block
+        self.steps = _Builder(self).block(program.body)
+        self.global_bytes = _GlobalBytes(memory)
+
+    def run(self, workgroup: tuple[int, int, int]) -> None:
+        """Runs one workgroup."""
+        group = _Group(self, workgroup)
+        with np.errstate(all="ignore"):
+            for step in self.steps:
+                step(group)
+
+
+class _Group:
+    """The state of one workgroup: values, LDS, active lanes. whole: whether all live lanes are active and live is all."""
+
+    __slots__ = ("active", "engine", "env", "lds", "machine", "whole", "workgroup")
+
+    def __init__(self, machine: _Machine, workgroup: tuple[int, int, int]) -> None:
+        self.machine, self.workgroup = machine, workgroup
+        self.engine = machine.engine
+        self.env: dict[Value, Array] = {}
+        self.lds = _Bytes(np.zeros(-(-machine.program.lds // 4) * 4, np.uint8), machine.program.lds)
+        self.active = machine.live
+        self.whole = bool(machine.live.all())
+
+    def mask(self, active: Array) -> None:
+        """Sets the active lanes."""
+        self.active = active
+        self.whole = bool(active.all())
+
+    def full(self, value: Array) -> Array:
+        """A value in every lane: (waves, 64)."""
+        return np.broadcast_to(value, self.active.shape)
+
+
+class _Bytes:
+    """Bytes with quick access to aligned words. nbytes: how many count."""
+
+    __slots__ = ("data", "nbytes", "words")
+
+    def __init__(self, data: NDArray[np.uint8], nbytes: int) -> None:
+        self.data, self.nbytes = data, nbytes
+        self.words = data[: len(data) // 4 * 4].view("<u4")
+
+    def load(self, offsets: Array, nbytes: int) -> list[Array]:
+        """Words at in-range byte offsets (n,): a list of uint32 (n,)."""
+        if nbytes >= 4 and not (offsets & 3).any():
+            first = offsets >> 2
+            return [self.words[first + w] if w else self.words[first] for w in range(nbytes // 4)]
+        count = max(1, nbytes // 4)
+        raw = np.zeros((len(offsets), 4 * count), np.uint8)
+        raw[:, :nbytes] = self.data[offsets[:, None] + np.arange(nbytes)]
+        return list(raw.view("<u4").T)
+
+    def store(self, offsets: Array, words: Sequence[Array], nbytes: int) -> None:
+        """Stores words (n,) at in-range byte offsets (n,); of equal bytes the last stays."""
+        if nbytes == 4 and not (offsets & 3).any():
+            self.words[offsets >> 2] = words[0]
+            return
+        raw = np.ascontiguousarray(np.stack(words, axis=-1), dtype="<u4")
+        if nbytes >= 4 and not (offsets & 3).any():
+            self.words[((offsets >> 2)[:, None] + np.arange(nbytes // 4)).ravel()] = raw.ravel()
+            return
+        index = (offsets[:, None] + np.arange(nbytes)).ravel()
+        self.data[index] = raw.view(np.uint8)[:, :nbytes].ravel()
+
+
+class _GlobalBytes:
+    """The mapped buffers by region, for accesses whose lanes all fall into one writable enough buffer."""
+
+    def __init__(self, memory: Memory) -> None:
+        self.regions: dict[int, tuple[_Bytes, bool]] = {}
+        for buffer in memory.buffers:
+            if buffer.nbytes and len(buffer.regions) == 1:
+                view = memory.view(buffer.address, buffer.nbytes)
+                self.regions[buffer.regions.start] = (_Bytes(view, buffer.nbytes), buffer.writable)
+
+    def find(self, addresses: Array, nbytes: int, writes: bool) -> tuple[_Bytes, Array] | None:
+        """The buffer and byte offsets of all addresses (n,), None where they are not all good in one buffer."""
+        low, high = int(addresses.min()), int(addresses.max())
+        entry = self.regions.get(low >> 32)
+        if entry is None or high >> 32 != low >> 32 or (writes and not entry[1]):
+            return None
+        if (high & 0xFFFFFFFF) + nbytes > entry[0].nbytes:
+            return None
+        return entry[0], (addresses & np.uint64(0xFFFFFFFF)).astype(np.int64)
+
+
+# ---- building steps ----------------------------------------------------------------------------------------------------
+
+
+class _Builder:
+    """Turns operations into closures."""
+
+    def __init__(self, machine: _Machine) -> None:
+        self.machine = machine
+
+    def block(self, block: Block) -> list[Step]:
+        """The steps of a region, its yield left out."""
+        return [self._observed(op, self._step(op)) for op in block.ops if op.name != "yield"]
+
+    def _step(self, op: Op) -> Step:
+        if op.name in _FAST:
+            return _FAST[op.name](op)
+        if op.name in OPERATIONS:
+            return _primitive(op)
+        return _STEPS[op.name](self, op)
+
+    def _observed(self, op: Op, step: Step) -> Step:
+        observers = self.machine.observers
+        if not observers:
+            return step
+
+        def run(group: _Group) -> None:
+            step(group)
+            values = ([group.env[v] for v in side] for side in (op.operands, op.results))
+            operands, results = values
+            for observer in observers:
+                observer.operation(op, operands, results, group.active, group.workgroup)
+
+        return run
+
+
+def _primitive(op: Op) -> Step:
+    """Any primitive through the engine. Widths as in `Engine.apply`: the operands' for comparisons."""
+    function, result, operands = OPERATIONS[op.name], op.results[0], op.operands
+    width = operands[0].width if result.width == 1 and op.name not in ("lanes_of", "select", "trunc") else result.width
+
+    def run(group: _Group) -> None:
+        env = group.env
+        env[result] = function(group.engine, width, *(env[o] for o in operands))
+
+    return run
+
+
+def _plain(function: Callable[..., Array]) -> Callable[[Op], Step]:
+    """Operations that are one numpy function of two raw values."""
+
+    def build(op: Op) -> Step:
+        result = op.results[0]
+        a, b = op.operands
+
+        def run(group: _Group) -> None:
+            env = group.env
+            env[result] = function(env[a], env[b])
+
+        return run
+
+    return build
+
+
+def _signed_compare(function: Callable[..., Array]) -> Callable[[Op], Step]:
+    def build(op: Op) -> Step:
+        result = op.results[0]
+        a, b = op.operands
+        kind = SIGNED[a.width]
+
+        def run(group: _Group) -> None:
+            env = group.env
+            env[result] = function(env[a].view(kind), env[b].view(kind))
+
+        return run
+
+    return build
+
+
+def _float_fast(name: str, function: Callable[..., Array]) -> Callable[[Op], Step]:
+    """Float arithmetic; only results with a NaN take the engine's way, which applies the NaN rule."""
+
+    def build(op: Op) -> Step:
+        result = op.results[0]
+        a, b = op.operands
+        kind, raw, width = FLOATS[result.width], UNSIGNED[result.width], result.width
+
+        def run(group: _Group) -> None:
+            env = group.env
+            x, y = env[a], env[b]
+            value = function(x.view(kind), y.view(kind))
+            least = value.min()
+            env[result] = value.view(raw) if least == least else OPERATIONS[name](group.engine, width, x, y)
+
+        return run
+
+    return build
+
+
+def _shift_fast(name: str, function: Callable[..., Array]) -> Callable[[Op], Step]:
+    def build(op: Op) -> Step:
+        result = op.results[0]
+        a, b = op.operands
+        limit = UNSIGNED[result.width](result.width - 1)
+
+        def run(group: _Group) -> None:
+            env = group.env
+            env[result] = function(env[a], env[b] & limit)
+
+        return run
+
+    return build
+
+
+_FAST: dict[str, Callable[[Op], Step]] = {
+    "add": _plain(np.add),
+    "sub": _plain(np.subtract),
+    "mul": _plain(np.multiply),
+    "and": _plain(np.bitwise_and),
+    "or": _plain(np.bitwise_or),
+    "xor": _plain(np.bitwise_xor),
+    "eq": _plain(np.equal),
+    "ne": _plain(np.not_equal),
+    "ult": _plain(np.less),
+    "ule": _plain(np.less_equal),
+    "slt": _signed_compare(np.less),
+    "sle": _signed_compare(np.less_equal),
+    "shl": _shift_fast("shl", np.left_shift),
+    "lshr": _shift_fast("lshr", np.right_shift),
+    "fadd": _float_fast("fadd", np.add),
+    "fsub": _float_fast("fsub", np.subtract),
+    "fmul": _float_fast("fmul", np.multiply),
+    "fdiv": _float_fast("fdiv", np.divide),
+}
+
+
+def _step_constant(builder: _Builder, op: Op) -> Step:
+    return _known(op, _scalar(op.attributes["bits"], op.results[0].width))
+
+
+def _step_argument(builder: _Builder, op: Op) -> Step:
+    return _known(op, builder.machine.arguments[op.attributes["index"]])
+
+
+def _step_thread_id(builder: _Builder, op: Op) -> Step:
+    return _known(op, builder.machine.threads)
+
+
+def _known(op: Op, value: Array) -> Step:
+    result = op.results[0]
+
+    def run(group: _Group) -> None:
+        group.env[result] = value
+
+    return run
+
+
+def _step_workgroup_id(builder: _Builder, op: Op) -> Step:
+    result, axis = op.results[0], op.attributes["axis"]
+
+    def run(group: _Group) -> None:
+        group.env[result] = _scalar(group.workgroup[axis], 32)
+
+    return run
+
+
+# ---- errors ------------------------------------------------------------------------------------------------------------
+
+
+def _place(group: _Group, op: Op, flat: int | None = None) -> dict[str, Any]:
+    """Location fields: kernel, workgroup, operation with its source line, and the wave and lane of a flat thread index."""
+    where: dict[str, Any] = {
+        "kernel": group.machine.program.name,
+        "workgroup": group.workgroup,
+        "instruction": f"{op.attributes.get('mnemonic', op.name)} ({op.where})",
+    }
+    if flat is not None:
+        where |= {"wave": flat // LANES, "lane": flat % LANES}
+    return where
+
+
+def _check_aligned(group: _Group, op: Op, addresses: Array, lanes: Array | None) -> None:
+    align = op.attributes["align"]
+    if align == 1:
+        return
+    bad = addresses & addresses.dtype.type(align - 1)
+    if bad.any():
+        at = int(np.flatnonzero(bad)[0])
+        raise SourceError(
+            f"{op.name} of {op.attributes['nbytes']} bytes at address {int(addresses[at]):#x}, which is not a multiple of {align}",
+            expected=f"addresses aligned to the {align} bytes the source states (align=)",
+            advice="fix the address arithmetic, or state a smaller align",
+            **_place(group, op, _thread(lanes, at)),
+        )
+
+
+def _thread(lanes: Array | None, at: int) -> int:
+    return at if lanes is None else int(lanes[at])
+
+
+# ---- memory ------------------------------------------------------------------------------------------------------------
+
+
+def _active_flat(group: _Group, value: Array) -> tuple[Array, Array | None]:
+    """A value in the active lanes, flat, and their thread numbers (None: all)."""
+    flat = group.full(value).reshape(-1)
+    if group.whole:
+        return flat, None
+    lanes = np.flatnonzero(group.active)
+    return flat[lanes], lanes
+
+
+def _spread(group: _Group, op: Op, words: Sequence[Array], lanes: Array | None) -> None:
+    """Loaded words into the result values; inactive lanes get 0."""
+    for result, word in zip(op.results, words, strict=True):
+        if lanes is None:
+            full = np.ascontiguousarray(word)
+        else:
+            full = np.zeros(group.active.size, np.uint32)
+            full[lanes] = word
+        group.env[result] = full.reshape(group.active.shape)
+
+
+def _step_load(builder: _Builder, op: Op) -> Step:
+    address, nbytes = op.operands[0], op.attributes["nbytes"]
+
+    def run(group: _Group) -> None:
+        addresses, lanes = _active_flat(group, group.env[address])
+        if not len(addresses):
+            return _spread(group, op, [addresses.astype(np.uint32)] * len(op.results), lanes)
+        _check_aligned(group, op, addresses, lanes)
+        found = group.machine.global_bytes.find(addresses, nbytes, writes=False)
+        words = found[0].load(found[1], nbytes) if found else _load_by_wave(group, op, addresses, lanes)
+        _spread(group, op, words, lanes)
+
+    return run
+
+
+def _step_store(builder: _Builder, op: Op) -> Step:
+    address, *data = op.operands
+    nbytes = op.attributes["nbytes"]
+
+    def run(group: _Group) -> None:
+        addresses, lanes = _active_flat(group, group.env[address])
+        if not len(addresses):
+            return
+        _check_aligned(group, op, addresses, lanes)
+        words = [_active_flat(group, group.env[d])[0] for d in data]
+        found = group.machine.global_bytes.find(addresses, nbytes, writes=True)
+        if found:
+            found[0].store(found[1], words, nbytes)
+        else:
+            _store_by_wave(group, op, addresses, lanes, words)
+
+    return run
+
+
+def _waves_of(group: _Group, lanes: Array | None) -> Iterator[tuple[int, Array, Array]]:
+    """For every wave: its number, the active lanes, and their positions in the flat arrays of active lanes."""
+    threads = np.arange(group.active.size) if lanes is None else lanes
+    for wave in range(len(group.active)):
+        at = np.flatnonzero(threads // LANES == wave)
+        if len(at):
+            yield wave, threads[at] % LANES, at
+
+
+def _wave_access(addresses: Array, here: Array, at: Array) -> tuple[Array, Array]:
+    wide, mask = np.zeros(LANES, np.uint64), np.zeros(LANES, bool)
+    wide[here], mask[here] = addresses[at], True
+    return wide, mask
+
+
+def _load_by_wave(group: _Group, op: Op, addresses: Array, lanes: Array | None) -> list[Array]:
+    """The general way: lanes in different buffers, or an error to report."""
+    nbytes = op.attributes["nbytes"]
+    words = np.zeros((len(op.results), len(addresses)), np.uint32)
+    for wave, here, at in _waves_of(group, lanes):
+        try:
+            words[:, at] = group.machine.memory.load(*_wave_access(addresses, here, at), nbytes)[:, here]
+        except MemoryFault as fault:
+            raise fault.located(wave=wave, **_place(group, op)) from None
+    return list(words)
+
+
+def _store_by_wave(group: _Group, op: Op, addresses: Array, lanes: Array | None, words: Sequence[Array]) -> None:
+    nbytes = op.attributes["nbytes"]
+    for wave, here, at in _waves_of(group, lanes):
+        wide = np.zeros((len(words), LANES), np.uint32)
+        wide[:, here] = [w[at] for w in words]
+        try:
+            group.machine.memory.store(*_wave_access(addresses, here, at), wide, nbytes)
+        except MemoryFault as fault:
+            raise fault.located(wave=wave, **_place(group, op)) from None
+
+
+def _lds_offsets(group: _Group, op: Op, address: Value) -> tuple[Array, Array | None]:
+    addresses, lanes = _active_flat(group, group.env[address])
+    nbytes, size = op.attributes["nbytes"], group.lds.nbytes
+    offsets = addresses.astype(np.int64)
+    if len(offsets) and int(offsets.max()) + nbytes > size:
+        at = int(np.flatnonzero(offsets + nbytes > size)[0])
+        raise SourceError(
+            f"{op.name} of {nbytes} bytes at LDS address {int(offsets[at]):#x} of {size} bytes",
+            expected="every access inside the LDS the kernel declares",
+            advice="fix the address arithmetic, or declare more with @kernel(lds=bytes)",
+            **_place(group, op, _thread(lanes, at)),
+        )
+    _check_aligned(group, op, offsets, lanes)
+    return offsets, lanes
+
+
+def _step_lds_read(builder: _Builder, op: Op) -> Step:
+    address, nbytes = op.operands[0], op.attributes["nbytes"]
+
+    def run(group: _Group) -> None:
+        offsets, lanes = _lds_offsets(group, op, address)
+        _spread(group, op, group.lds.load(offsets, nbytes), lanes)
+
+    return run
+
+
+def _step_lds_write(builder: _Builder, op: Op) -> Step:
+    address, *data = op.operands
+    nbytes = op.attributes["nbytes"]
+
+    def run(group: _Group) -> None:
+        offsets, _ = _lds_offsets(group, op, address)
+        if len(offsets):
+            group.lds.store(offsets, [_active_flat(group, group.env[d])[0] for d in data], nbytes)
+
+    return run
+
+
+def _step_barrier(builder: _Builder, op: Op) -> Step:
+    def run(group: _Group) -> None:
+        missing = group.machine.live & ~group.active
+        if missing.any():
+            at = int(np.flatnonzero(missing)[0])
+            raise SourceError(
+                f"a barrier is reached by {int(group.active.sum())} of {int(group.machine.live.sum())} threads",
+                expected="every thread of the workgroup at every barrier",
+                advice="take the barrier out of `when`, `branch` or a loop whose trips differ; the lane named is missing",
+                **_place(group, op, at),
+            )
+
+    return run
+
+
+# ---- across lanes, and instructions ----------------------------------------------------------------------------------------
+
+
+def _check_sources(group: _Group, op: Op, wanted: Array) -> None:
+    """wanted: bool (waves, 64), the lanes that are read. An inactive one has no defined value on the machine."""
+    bad = wanted & ~group.active
+    if bad.any():
+        raise SourceError(
+            f"{op.attributes.get('mnemonic', op.name)} reads a lane that is not active",
+            expected="all lanes that exchange values to run together",
+            advice="move the exchange out of `when`, `branch` or the loop whose trips differ; the lane named is inactive",
+            **_place(group, op, int(np.flatnonzero(bad)[0])),
+        )
+
+
+def _step_permute(builder: _Builder, op: Op) -> Step:
+    value, result = op.operands[0], op.results[0]
+    lanes = np.array(op.attributes["lanes"])
+    targets = [lanes == n for n in range(LANES)]
+
+    def run(group: _Group) -> None:
+        if not group.whole:
+            read = np.stack([(group.active & t).any(axis=-1) for t in targets], axis=-1)
+            _check_sources(group, op, read)
+        group.env[result] = group.full(group.env[value])[:, lanes]
+
+    return run
+
+
+def _step_readfirstlane(builder: _Builder, op: Op) -> Step:
+    value, result = op.operands[0], op.results[0]
+
+    def run(group: _Group) -> None:
+        first = group.active.argmax(axis=-1)[:, None]
+        group.env[result] = np.take_along_axis(group.full(group.env[value]), first, axis=-1)
+
+    return run
+
+
+def _step_ballot(op: Op) -> Step:
+    value, result = op.operands[0], op.results[0]
+
+    def run(group: _Group) -> None:
+        group.env[result] = OPERATIONS["ballot"](group.engine, 64, group.env[value] & group.active)
+
+    return run
+
+
+def _step_gather(op: Op) -> Step:
+    value, lanes = op.operands
+    result, width = op.results[0], op.results[0].width
+
+    def run(group: _Group) -> None:
+        index = group.full(group.env[lanes]) & np.uint32(63)
+        if not group.whole:
+            read = np.zeros(group.active.shape, bool)
+            waves, here = np.nonzero(group.active)
+            read[waves, index[waves, here]] = True
+            _check_sources(group, op, read)
+        group.env[result] = OPERATIONS["gather"](group.engine, width, group.full(group.env[value]), index)
+
+    return run
+
+
+_FAST |= {"ballot": _step_ballot, "gather": _step_gather}
+
+
+def _step_maximum(builder: _Builder, op: Op) -> Step:
+    a, b = op.operands
+    result = op.results[0]
+    compute = _maximum if op.name == "fmaximum" else _minimum
+    name = "v_maximum3_f32" if op.name == "fmaximum" else "v_minimum3_f32"
+
+    def run(group: _Group) -> None:
+        x, y = (F32(group.engine, group.env[v]) for v in (a, b))
+        instruction = INSTRUCTIONS.get(name)
+        group.env[result] = (instruction.body(x, y, y) if instruction else compute(x, y)).raw
+
+    return run
+
+
+def _maximum(a: F32, b: F32) -> F32:
+    both_zero = ((a.bits(U32) | b.bits(U32)) << 1) == 0
+    larger = both_zero.select((a.bits(U32) & b.bits(U32)).bits(F32), (a > b).select(a, b))
+    return (a.is_nan() | b.is_nan()).select(a + b, larger)
+
+
+def _minimum(a: F32, b: F32) -> F32:
+    both_zero = ((a.bits(U32) | b.bits(U32)) << 1) == 0
+    smaller = both_zero.select((a.bits(U32) | b.bits(U32)).bits(F32), (a < b).select(a, b))
+    return (a.is_nan() | b.is_nan()).select(a + b, smaller)
+
+
+def _step_inst(builder: _Builder, op: Op) -> Step:
+    instruction = lookup(op.attributes["mnemonic"])
+    read = _reader(instruction, op)
+    exchanges = instruction.ignores_exec or "permlane" in instruction.name or "mfma" in instruction.name
+
+    def run(group: _Group) -> None:
+        if exchanges and not group.whole:
+            running = group.active.any(axis=-1, keepdims=True)
+            _check_sources(group, op, group.full(running))
+        values = instruction.body(*read(group))
+        flat = _flatten(values if isinstance(values, tuple) else (values,))
+        group.env.update(zip(op.results, flat, strict=True))
+
+    return run
+
+
+def _flatten(values: Sequence[Any]) -> list[Array]:
+    raw: list[Array] = []
+    for value in values:
+        raw += [w.raw for w in value.words] if isinstance(value, Words) else [value.raw]
+    return raw
+
+
+def _reader(instruction: Instruction, op: Op) -> Callable[[_Group], list[Any]]:
+    """What gives the body's arguments in a workgroup."""
+    rest = list(op.operands)
+    readers: list[Callable[[_Group], Any]] = []
+    for parameter in instruction.parameters:
+        kind = parameter.kind
+        if kind is Mode:
+            readers.append(lambda group: group.engine.mode)
+        elif parameter.place == "exec":
+            readers.append(_exec_bits)
+        elif kind is int:
+            readers.append(_static(op.attributes["immediates"][parameter.name]))
+        elif issubclass(kind, Words):
+            readers.append(_words_reader(kind, rest[: kind.count]))
+            rest = rest[kind.count :]
+        else:
+            readers.append(_lane_reader(kind, rest.pop(0)))
+    return lambda group: [reader(group) for reader in readers]
+
+
+def _exec_bits(group: _Group) -> U64:
+    return Mask(group.engine, group.active).ballot()
+
+
+def _static(value: int) -> Callable[[_Group], int]:
+    return lambda group: value
+
+
+def _lane_reader(kind: type[Lanes], value: Value) -> Callable[[_Group], Lanes]:
+    return lambda group: kind(group.engine, group.env[value])
+
+
+def _words_reader(kind: type[Words], values: Sequence[Value]) -> Callable[[_Group], Words]:
+    return lambda group: kind([U32(group.engine, group.env[v]) for v in values])
+
+
+# ---- control -----------------------------------------------------------------------------------------------------------
+
+
+def _run(group: _Group, steps: Sequence[Step]) -> None:
+    for step in steps:
+        step(group)
+
+
+def _step_when(builder: _Builder, op: Op) -> Step:
+    mask, steps = op.operands[0], builder.block(op.regions[0])
+
+    def run(group: _Group) -> None:
+        outer = group.active, group.whole
+        taken = outer[0] & group.env[mask]
+        if taken.any():
+            group.mask(taken)
+            _run(group, steps)
+            group.active, group.whole = outer
+
+    return run
+
+
+def _step_branch(builder: _Builder, op: Op) -> Step:
+    mask = op.operands[0]
+    sides = [(builder.block(region), region.yielded) for region in op.regions]
+
+    def run(group: _Group) -> None:
+        outer = group.active, group.whole
+        condition = group.env[mask]
+        taken = [(outer[0] & c, *side) for c, side in zip((condition, ~condition), sides, strict=True)]
+        outcomes = []
+        for active, steps, yielded in taken:
+            if active.any() or (not outcomes and not taken[1][0].any()):
+                group.mask(active)
+                _run(group, steps)
+                outcomes.append([group.env[v] for v in yielded])
+        group.active, group.whole = outer
+        _merge(group, op, condition, outcomes)
+
+    return run
+
+
+def _merge(group: _Group, op: Op, condition: Array, outcomes: Sequence[Sequence[Array]]) -> None:
+    if len(outcomes) == 1:
+        group.env.update(zip(op.results, outcomes[0], strict=True))
+        return
+    for result, first, second in zip(op.results, *outcomes, strict=True):
+        group.env[result] = first if first is second else np.where(condition, first, second)
+
+
+def _step_loop(builder: _Builder, op: Op) -> Step:
+    start, stop, step, *initial = op.operands
+    region = op.regions[0]
+    index, *carried = region.arguments
+    steps, yielded = builder.block(region), region.yielded
+
+    def run(group: _Group) -> None:
+        env, outer = group.env, (group.active, group.whole)
+        last, stride = env[stop].view(np.int32), env[step]
+        _check_stride(group, op, stride)
+        now, current = env[start], [env[v] for v in initial]
+        live = outer[0] & (now.view(np.int32) < last)
+        while live.any():
+            if not np.array_equal(live, group.active):
+                group.mask(live)
+            env[index] = now
+            env.update(zip(carried, current, strict=True))
+            _run(group, steps)
+            later = [env[v] for v in yielded]
+            finished = outer[0] & ~live
+            current = _advance(live, current, later) if finished.any() else later
+            now = now + stride
+            live = live & (now.view(np.int32) < last)
+        group.active, group.whole = outer
+        env.update(zip(op.results, current, strict=True))
+
+    return run
+
+
+def _advance(live: Array, before: Sequence[Array], after: Sequence[Array]) -> list[Array]:
+    """Carried values after a trip that only `live` lanes made."""
+    return [b if b is a else np.where(live, a, b) for b, a in zip(before, after, strict=True)]
+
+
+def _check_stride(group: _Group, op: Op, stride: Array) -> None:
+    bad = group.active & (stride.view(np.int32) <= 0)
+    if bad.any():
+        at = int(np.flatnonzero(bad)[0])
+        raise SourceError(
+            f"a loop's step is {int(group.full(stride).view(np.int32).reshape(-1)[at])}",
+            expected="a positive step",
+            advice="count upwards and compute the falling value from the index",
+            **_place(group, op, at),
+        )
+
+
+_STEPS: dict[str, Callable[[_Builder, Op], Step]] = {
+    "constant": _step_constant,
+    "argument": _step_argument,
+    "thread_id": _step_thread_id,
+    "workgroup_id": _step_workgroup_id,
+    "load": _step_load,
+    "store": _step_store,
+    "lds_read": _step_lds_read,
+    "lds_write": _step_lds_write,
+    "barrier": _step_barrier,
+    "permute": _step_permute,
+    "readfirstlane": _step_readfirstlane,
+    "fmaximum": _step_maximum,
+    "fminimum": _step_maximum,
+    "inst": _step_inst,
+    "when": _step_when,
+    "branch": _step_branch,
+    "loop": _step_loop,
+}

@@ -128,9 +128,7 @@ def read(code_object, name: str, offset: int, size: int, signed: bool = False) -
     return int.from_bytes(code_object.image[start : start + size].tobytes(), "little", signed=signed)
 
 
-RELOCATED = (
-    kernel_source(body="s_nop 0\n s_mov_b32 s0, target@abs32@lo\n s_mov_b32 s1, target@abs32@hi\n s_endpgm")
-    + """
+RELOCATED = """
 .data
 .globl words
 .p2align 3
@@ -147,40 +145,50 @@ words:
   .long other@gotpcrel32@hi + 8 - 0x300000000
   .long k@rel32@lo + 4
   .long k@rel32@hi + 8
+  .quad free + 9
 .bss
   .zero 20
 .globl target
 target:
   .zero 4
 .globl other
-.protected other
 other:
   .zero 4
-.protected target
+.globl free
+free:
+  .zero 4
 .protected words
+.protected target
+.protected k
 """
-)
 
 
 @pytest.mark.parametrize("base", [0, 0x7_FFFF_F000, 0x1234_5678_9000])
-def test_relocations_point_where_the_symbols_are(base):
-    code_object = load(assembled(RELOCATED), base)
-    words, target, other = (code_object.symbols[n].address for n in ("words", "target", "other"))
+@pytest.mark.parametrize("form", ["relocatable", "linked"])
+def test_relocations_point_where_the_symbols_are(base, form):
+    """`other` and `free` are preemptible, so a linked object leaves them to symbolic dynamic relocations."""
+    data = assembled(kernel_source() + RELOCATED)
+    code_object = load(data if form == "relocatable" else linked(data), base)
+    words, target, other, free = (code_object.symbols[n].address for n in ("words", "target", "other", "free"))
     assert read(code_object, "words", 0, 8) == target + 5
-    assert (words + 8 + read(code_object, "words", 8, 8, signed=True)) == target
-    distance = read(code_object, "words", 16, 8, signed=True)
-    assert words + 16 + distance == target + 4  # both halves see the same address: addend and place grow together
+    assert words + 8 + read(code_object, "words", 8, 8, signed=True) == target
+    assert words + 16 + read(code_object, "words", 16, 8, signed=True) == target + 4
     for offset, wanted in ((24, target), (32, other)):
         slot = words + offset + read(code_object, "words", offset, 8, signed=True) - 4
-        found = int.from_bytes(code_object.image[slot - base : slot - base + 8].tobytes(), "little")
-        assert found == wanted
+        assert int.from_bytes(code_object.image[slot - base : slot - base + 8].tobytes(), "little") == wanted
     near, far = (read(code_object, "words", offset, 8, signed=True) for offset in (32, 40))
     assert far == near - 8 - 0x3_0000_0000
     assert words + 48 + read(code_object, "words", 48, 8, signed=True) == code_object.kernels["k"].entry + 4
     assert code_object.kernels["k"].entry < words
-    start = code_object.kernels["k"].entry - base + 4
-    low, high = struct.unpack("<I4xI", code_object.image[start + 4 : start + 16].tobytes())
-    assert low | high << 32 == target
+    assert read(code_object, "words", 56, 8) == free + 9
+
+
+def test_absolute_halves_in_code_are_relocated():
+    moves = "s_nop 0\n s_mov_b32 s0, target@abs32@lo\n s_mov_b32 s1, target@abs32@hi\n s_endpgm"
+    code_object = load(assembled(kernel_source(body=moves) + RELOCATED), 0x1234_5678_9000)
+    start = code_object.kernels["k"].entry - code_object.base + 4
+    low, high = struct.unpack("<4xI4xI", code_object.image[start : start + 16].tobytes())
+    assert low | high << 32 == code_object.symbols["target"].address
 
 
 def test_linked_objects_get_their_dynamic_relocations():

@@ -1,8 +1,8 @@
 """LDS geometry: what a workgroup may allocate, in which phases an instruction's lanes are served, and bank conflicts.
 
 Nothing here changes a bit of a result; it says what an access pattern costs. A lane's access covers `width` bytes from
-its address. The lanes of an instruction are served in phases; within a phase every bank delivers one dword a cycle, so a
-bank that is asked for n different dwords makes the phase n - 1 cycles longer.
+its address. The lanes of an instruction are served in phases; within a phase every bank delivers one dword a cycle, so
+a bank that is asked for n different dwords makes the phase n - 1 cycles longer.
 """
 
 from __future__ import annotations
@@ -298,26 +298,10 @@ _READ_B128 = _in_both_halves(((0, 3), (12, 15), (20, 27)), ((4, 11), (16, 19), (
 _SMALL_READS = {"u8": 1, "i8": 1, "u16": 2, "i16": 2, "b32": 4}
 _SMALL_READS |= {f"{kind}_d16{half}": 1 + (kind == "u16") for kind in ("u8", "i8", "u16") for half in ("", "_hi")}
 _SMALL_WRITES = {"b8": 1, "b16": 2, "b32": 4, "b8_d16_hi": 1, "b16_d16_hi": 2}
-_ATOMICS = [
-    "add_u",
-    "sub_u",
-    "rsub_u",
-    "inc_u",
-    "dec_u",
-    "min_i",
-    "max_i",
-    "min_u",
-    "max_u",
-    "and_b",
-    "or_b",
-    "xor_b",
-    "mskor_b",
-    "cmpst_b",
-    "cmpst_f",
-    "min_f",
-    "max_f",
-    "add_f",
-]
+_ATOMICS: tuple[str, ...] = (
+    *("add_u", "sub_u", "rsub_u", "inc_u", "dec_u", "min_i", "max_i", "min_u", "max_u"),
+    *("and_b", "or_b", "xor_b", "mskor_b", "cmpst_b", "cmpst_f", "min_f", "max_f", "add_f"),
+)
 
 
 def _plans() -> Iterator[AccessPlan]:

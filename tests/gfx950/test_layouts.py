@@ -4,9 +4,12 @@ import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from gfx950 import layouts
+from gfx950.arithmetic import mfma
+from gfx950.arithmetic.native import NATIVES
 from gfx950.layouts import MATRIX_INSTRUCTIONS, Element, Piece, describe_element, describe_place, layout
 
 F8F6F4_16 = "v_mfma_f32_16x16x128_f8f6f4"
@@ -239,6 +242,64 @@ def test_assembler_knows_every_name_and_register_count(tmp_path):
     command = [sys.executable, "-m", "ziglang", "clang", "-target", "amdgcn-amd-amdhsa", "-mcpu=gfx950", "-c"]
     done = subprocess.run([*command, source, "-o", tmp_path / "all.o"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, re.sub(r"\n+", "\n", done.stderr[:2000])
+
+
+ONE = {"fp8": 0x38, "bf8": 0x3C, "fp6": 0x08, "bf6": 0x0C, "fp4": 0x2, "f16": 0x3C00, "bf16": 0x3F80}
+NUMERIC = [
+    ("mfma_f8f6f4_16x16x128", SCALED_16, ("fp8", "fp4")),
+    ("mfma_f8f6f4_16x16x128", SCALED_16, ("bf6", "bf8")),
+    ("mfma_f8f6f4_16x16x128", SCALED_16, ("fp4", "fp6")),
+    ("mfma_f8f6f4_32x32x64", SCALED_32, ("fp4", "fp8")),
+    ("mfma_f8f6f4_32x32x64", SCALED_32, ("bf8", "fp6")),
+    ("mfma_f8f6f4_32x32x64", SCALED_32, ("bf6", "fp4")),
+    ("mfma_16x16x32_f8", "v_mfma_f32_16x16x32_fp8_bf8", ("fp8", "bf8")),
+    ("mfma_32x32x16_f8", "v_mfma_f32_32x32x16_bf8_fp8", ("bf8", "fp8")),
+    ("mfma_16x16x32_f16", "v_mfma_f32_16x16x32_f16", ("f16", "f16")),
+    ("mfma_32x32x16_f16", "v_mfma_f32_32x32x16_bf16", ("bf16", "bf16")),
+    ("mfma_16x16x16_f16", "v_mfma_f32_16x16x16_bf16", ("bf16", "bf16")),
+    ("mfma_32x32x8_f16", "v_mfma_f32_32x32x8_f16", ("f16", "f16")),
+]
+
+
+def put(registers, place, value):
+    """Writes the bits of `value` at a place of a (registers, 64) array that is zero there."""
+    for piece in place.pieces:
+        width = piece.high_bit - piece.low_bit + 1
+        registers[piece.register, place.lane] |= np.uint32((value & ((1 << width) - 1)) << piece.low_bit)
+        value >>= width
+
+
+def scale_register(mnemonic, operand, line, k_block, byte, value):
+    """Scale 2^-63 for everything but one line and k block, which get `value`; 1.0 in the bytes not selected."""
+    found = layout(mnemonic, operand, op_sel=byte)
+    register = np.full((1, 64), 0x7F7F7F7F, np.uint32) & ~np.uint32(0xFF << 8 * byte)
+    for element in found.elements():
+        put(register, found.locate(*element), value if element[:2] == (line, k_block) else 64)
+    return register[0]
+
+
+@pytest.mark.parametrize(("native", "mnemonic", "formats"), NUMERIC)
+def test_one_hot_runs_land_where_the_layout_says(native, mnemonic, formats):
+    """A[m][k] = 1 and B[j][n] = 1 alone: D[m][n] is 1 where k = j (times the scales of k's block), else all is zero."""
+    scaled = MATRIX_INSTRUCTIONS[mnemonic].has_scales
+    given = dict(zip(("a_format", "b_format"), formats, strict=True)) if scaled else {}
+    a, b, d = (layout(mnemonic, operand, **given) for operand in "ABD")
+    size = mfma.SHAPES[native].operand_registers
+    generator = np.random.default_rng(7)
+    inputs, wanted = np.zeros((400, NATIVES[native].n_in, 64), np.uint32), np.zeros((400, d.registers, 64), np.uint32)
+    for registers, result in zip(inputs, wanted, strict=True):
+        m, n, k = (int(generator.integers(size)) for size in (a.rows, b.cols, a.cols))
+        j = k if generator.random() < 0.8 else int(generator.integers(a.cols))
+        put(registers[:size], a.locate(m, k), ONE[formats[0]])
+        put(registers[size : 2 * size], b.locate(j, n), ONE[formats[1]])
+        if scaled:
+            registers[-2] = scale_register(mnemonic, "scaleA", m, k // 32, 2, 127 + 3)
+            registers[-1] = scale_register(mnemonic, "scaleB", n, k // 32, 1, 127 + 5)
+        if j == k:
+            put(result, d.locate(m, n), (127 + 8 * scaled) << 23)
+    codes = [mfma.Format[name] for name in formats]
+    parameters = mfma.pack_parameters(*codes, scaled=scaled, scale_byte_a=2, scale_byte_b=1)
+    assert np.array_equal(NATIVES[native](inputs, parameters), wanted)
 
 
 def test_import_stays_light():

@@ -10,6 +10,7 @@ import dataclasses
 import ml_dtypes
 import numpy as np
 import pytest
+import torch
 
 from codegen.kernels.drafter_attention import reference as reference_module
 from codegen.kernels.drafter_attention.cases import CASES, build
@@ -40,12 +41,14 @@ def norm_rope(x, gamma, turn, faults):
     """float32 [..., 128] -> float32 rounded to bf16, in the kernel's order of sums."""
     lanes = (x * x)[..., LANE_DIMS]
     total = lanes[..., 0]
-    for element in range(1, 8):
+    for element in reversed(range(1, 8)) if "another order" in faults else range(1, 8):
         total = total + lanes[..., element]
     for offset in (8, 4, 2, 1):
         total = total + total[..., np.arange(16) ^ offset]
     mean = total[..., :1] * F(1 / 64 if "mean of 64" in faults else 1 / 128)
     rr = (1 / np.sqrt((mean + F(1e-5 if "eps 1e-5" in faults else 1e-6)).astype(np.float64))).astype(F)
+    if "rsq off by 1 ulp" in faults:
+        rr = off_by_one_ulp(rr, "rsq")
     n = (x * rr) * (gamma if "gamma without 1" in faults else gamma + F(1))
     cos, sin = turn[..., :32], turn[..., 32:]
     first, second = slice(0, 32), slice(32, 64)
@@ -85,6 +88,13 @@ def truncated_p(p):
     return np.where(nearest > p, nearest - unit, nearest)
 
 
+def off_by_one_ulp(x, name):
+    """Each value as it is, or one float32 up or down; 0, 1 and infinity stay."""
+    step = integers(name, x.shape, -1, 2).astype(np.int32)
+    moved = (x.view(np.int32) + step).view(F)
+    return np.where((x == 0) | (x == 1) | ~np.isfinite(x), x, moved)
+
+
 ON_MATRIX_UNIT = "on the matrix unit"  # an option of the emulation, not a fault
 KERNEL_KEYS = np.array([64 * (k // 64) + 16 * (k % 16 // 4) + 4 * (k % 64 // 16) + k % 4 for k in range(128)])
 
@@ -103,13 +113,17 @@ def fold_block(state, s, v, faults):
     m = np.maximum(m_run, s.max(axis=1))
     safe = np.where(m == -np.inf, F(0), m)
     alpha = np.exp2((m_run - safe) * QK_C)
-    p = np.exp2(s * QK_C - (safe * QK_C - F(0 if "P unscaled" in faults else 8))[:, None])
+    off = (safe * QK_C - F(0 if "P unscaled" in faults else 8))[:, None]
+    p = np.exp2(fma(s, QK_C, -off) if "contracted" in faults else s * QK_C - off)
+    if "exp off by 1 ulp" in faults:
+        p = off_by_one_ulp(p, f"exp {float(l_run.sum())}")
     if "exp without log2e" in faults:
         p = np.exp2(s * SM_SCALE - (safe * SM_SCALE - F(8))[:, None])
     p8 = truncated_p(p) if "P toward zero" in faults else p.astype(E4M3).astype(F)
     if "P not quantised" in faults:
         p8 = p
-    total = (p8 if "l of rounded P" in faults else p).sum(axis=1, dtype=F)
+    summed = p8 if "l of rounded P" in faults else p
+    total = np.add.reduce(summed[:, ::-1] if "another order" in faults else summed, axis=1, dtype=F)
     if "V in natural order" in faults:
         group, step = np.divmod(np.arange(128), 32)
         v = v[16 * (step // 4) + 4 * group + step % 4]
@@ -218,6 +232,53 @@ def built(name):
 def test_the_emulated_kernel_is_within_the_bounds(name):
     inputs, expected = built(name)
     assert [str(v) for v in check_outputs(inputs, expected, *emulate(inputs))] == []
+
+
+PERMITTED = ("exp off by 1 ulp", "rsq off by 1 ulp", "another order", "contracted")
+
+
+@pytest.mark.parametrize("name", ["default", "blocks_34", "large", "sink", "codes", "zeros", "tiny"])
+@pytest.mark.parametrize("change", PERMITTED)
+def test_what_the_derivation_permits_is_within_the_bounds(change, name):
+    """The bounds hold for any v_exp_f32 and v_rsq_f32 of 1 ulp, any order of sums, and with or without contraction."""
+    inputs, expected = built(name)
+    assert [str(v) for v in check_outputs(inputs, expected, *emulate(inputs, change))] == []
+
+
+def torch_attention(inputs, request):
+    """out of one request by torch in float64, from the raw cache: float64 [7][16][128]."""
+    token = slice(request * 7, request * 7 + 7)
+    x = torch.from_numpy(inputs.qkv[token].view(BF16).astype(np.float64)).reshape(7, 18, 128)
+    cos, sin = torch.from_numpy(inputs.cos_sin[inputs.positions[token]].view(BF16).astype(np.float64)).chunk(2, dim=1)
+    heads = []
+    for part, gamma in ((x[:, :16], inputs.qn), (x[:, 16:17], inputs.kn)):
+        weight = 1 + torch.from_numpy(gamma.view(BF16).astype(np.float64))
+        n = torch.nn.functional.rms_norm(part, (128,), weight, inputs.eps)
+        a, b, rest = n.split([32, 32, 64], dim=2)
+        c, s = cos[:, None], sin[:, None]
+        turned = torch.cat([a * c - b * s, a * s + b * c, rest], dim=2).numpy()
+        in_bf16 = reference_module._nearest(turned, 8, -133)  # torch would round twice, over float32
+        heads.append(torch.from_numpy(in_bf16).to(torch.float8_e4m3fn))
+    new_keys = torch.cat([heads[1], x[:, 17:].to(torch.float8_e4m3fn)], dim=2).view(torch.uint8)[:, 0]
+    last = int(inputs.seq_lens[request])
+    position = torch.arange(max(int(inputs.positions[token][0]) - 4095, 0), last)
+    pages = torch.from_numpy(inputs.block_table[request])[position // 128].long()
+    rows = torch.from_numpy(inputs.cache.copy())[pages, position % 128]
+    rows[position >= last - 7] = new_keys
+    k, v = (half.contiguous().view(torch.float8_e4m3fn).double() for half in rows.split(128, dim=1))
+    distance = torch.from_numpy(inputs.positions[token])[:, None] - position[None]
+    q = heads[0].double().transpose(0, 1)
+    out = torch.nn.functional.scaled_dot_product_attention(
+        q, k.expand(16, -1, -1), v.expand(16, -1, -1), attn_mask=distance < 4096
+    )
+    return out.transpose(0, 1).numpy()
+
+
+@pytest.mark.parametrize("name", ["default", "straddle", "partitions_34", "large", "zeros"])
+def test_the_reference_is_torch_attention(name):
+    inputs, expected = built(name)
+    got = np.concatenate([torch_attention(inputs, request) for request in range(inputs.requests)])
+    assert np.abs(got - expected.out).max() < 1e-12 * np.abs(got).max()
 
 
 FAULTS = {

@@ -36,7 +36,8 @@ FRACTION = rule(
 MOV_B64_LITERAL = rule(
     "valu.mov_b64_literal",
     Evidence.chosen,
-    "the manual does not say how an untyped 64-bit operand widens a literal; LLVM 22 emits v_mov_b64 only for literals below 2^32",
+    "the manual does not say how an untyped 64-bit operand widens a literal; LLVM emits V_MOV_B64 with one only for"
+    " values below 2^32",
     "The literal of V_MOV_B64 is zero-extended.",
 )
 
@@ -53,7 +54,7 @@ def native_f16(name: str, value: F16) -> F16:
     return U32(engine, engine.native(name, [wide.raw], 0)[0]).to(U16).bits(F16)
 
 
-# ---- moves --------------------------------------------------------------------------------------------------------------
+# ---- moves -----------------------------------------------------------------------------------------------------------
 
 
 @vop1("v_nop", 0, flow="nothing")
@@ -131,7 +132,7 @@ def v_sat_pk_u8_i16(src0: U32) -> U32:
     return (low.bits(U16).to(U32)) | (high.bits(U16).to(U32) << 8)
 
 
-# ---- conversions between integers and floats ----------------------------------------------------------------------------
+# ---- conversions between integers and floats -------------------------------------------------------------------------
 
 
 @vop1("v_cvt_i32_f64", 3, rules=(TO_INTEGER,))
@@ -248,7 +249,7 @@ def v_cvt_i16_f16(src0: F16) -> I16:
     return src0.to(I16)
 
 
-# ---- conversions between floats -----------------------------------------------------------------------------------------
+# ---- conversions between floats --------------------------------------------------------------------------------------
 
 
 @vop1("v_cvt_f32_f64", 15, rules=ARITHMETIC)
@@ -263,7 +264,7 @@ def v_cvt_f64_f32(src0: F32) -> F64:
     return src0.to(F64)
 
 
-# ---- integral values and parts ------------------------------------------------------------------------------------------
+# ---- integral values and parts ---------------------------------------------------------------------------------------
 
 
 def _fraction(value: F32 | F64) -> F32 | F64:
@@ -358,7 +359,7 @@ def v_rndne_f16(src0: F16) -> F16:
     return src0.rint()
 
 
-# ---- transcendental -----------------------------------------------------------------------------------------------------
+# ---- transcendental --------------------------------------------------------------------------------------------------
 
 
 @vop1("v_exp_f32", 32, intrinsic="llvm.amdgcn.exp2.f32")

@@ -36,8 +36,8 @@ MIN_MAX = (
         "valu.min_max",
         Evidence.spec,
         "CDNA4 ISA 12.7 V_MIN_F32, V_MAX_F32",
-        "With MODE.IEEE a signalling NaN operand is quieted and returned, the first one first; else the operand that is no"
-        " NaN wins, of two NaNs the second is returned as it is; -0 is below +0.",
+        "With MODE.IEEE a signalling NaN operand is quieted and returned, the first one first; else the operand that"
+        " is no NaN wins, of two NaNs the second is returned as it is; -0 is below +0.",
     ),
     FLOAT_DENORM,
 )
@@ -45,13 +45,15 @@ LEGACY_MULTIPLY_ADD = rule(
     "valu.mad_f16",
     Evidence.spec,
     "CDNA4 ISA 12.7 V_MAC_F16, V_MADMK_F16, 12.11 V_MAD_F16",
-    "The f16 multiply-adds that are not fused round the product and the sum, and flush denormals of operands and results.",
+    "The f16 multiply-adds that are not fused round the product and the sum, and flush denormals of operands and"
+    " results.",
 )
 DOT_ACCUMULATE = rule(
     "valu.dot2c_f32",
     Evidence.chosen,
     "CDNA4 ISA 12.7 V_DOT2C_F32_F16 gives the order; the manual does not say where the sum is rounded",
-    "The accumulator takes the low product, then the high one, each by a fused f32 multiply-add; denormals are flushed.",
+    "The accumulator takes the low product, then the high one, each by a fused f32 multiply-add; denormals are"
+    " flushed.",
 )
 
 
@@ -157,7 +159,7 @@ def one_if(mask: Mask, like: U32) -> U32:
     return mask.select(U32.constant(like.engine, 1), 0)
 
 
-# ---- floats -------------------------------------------------------------------------------------------------------------
+# ---- floats ----------------------------------------------------------------------------------------------------------
 
 
 @vop2("v_cndmask_b32", 0)
@@ -226,7 +228,7 @@ def v_fmac_f32(src0: F32, src1: F32, vdst: F32) -> F32:
     return fma(src0, src1, vdst)
 
 
-# ---- 32-bit integers ----------------------------------------------------------------------------------------------------
+# ---- 32-bit integers -------------------------------------------------------------------------------------------------
 
 
 @vop2("v_mul_i32_i24", 6)
@@ -387,7 +389,7 @@ def v_subrev_u32(src0: U32, src1: U32, clamp: int = 0) -> U32:
     return subtract(src1, src0, clamp)
 
 
-# ---- 16 bits ------------------------------------------------------------------------------------------------------------
+# ---- 16 bits ---------------------------------------------------------------------------------------------------------
 
 
 @vop2("v_add_f16", 31, rules=ARITHMETIC)

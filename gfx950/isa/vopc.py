@@ -1,7 +1,7 @@
 """VOPC: vector compares, a table of types times a table of relations. [CDNA4 ISA 12.9]
 
-v_cmp_* write VCC (64-bit form: any SGPR pair); v_cmpx_* write it and EXEC alike. Float relations whose name starts with n
-are complements, so they hold with a NaN.
+v_cmp_* write VCC (64-bit form: any SGPR pair); v_cmpx_* write it and EXEC alike. Float relations whose name starts with
+n are complements, so they hold with a NaN.
 """
 
 from __future__ import annotations

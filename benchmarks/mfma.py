@@ -24,13 +24,23 @@ def normal_codes(generator: np.random.Generator, size: tuple[int, ...]) -> Words
     return np.ascontiguousarray(byte).view(np.uint32)[..., 0]
 
 
+def raw_codes(generator: np.random.Generator, size: tuple[int, ...], half: bool) -> Words:
+    """Registers of raw bits that span every exponent; what would be Inf or NaN as e4m3 or f16 is made finite."""
+    words = generator.integers(0, 2**32, size, dtype=np.uint32)
+    if half:
+        return words & np.uint32(0xBFFFBFFF)
+    codes = words.view(np.uint8)
+    codes[codes & 0x7F == 0x7F] ^= 1
+    return words
+
+
 def workloads(native: Native) -> dict[str, Words]:
-    """Inputs by name: values from a normal distribution, and raw bits that span all exponents and hold no NaN."""
+    """Inputs by name: values from a normal distribution, and raw bits that span all exponents."""
     generator, shape = np.random.default_rng(0), SHAPES[native.name]
     operands = 2 * shape.operand_registers
+    half = native.name.endswith("_f16")
     raw = generator.integers(0, 2**32, (ITEMS, native.n_in, 64), dtype=np.uint32)
-    half = native.name.endswith("16") and "f8f6f4" not in native.name and not native.name.endswith("f8")
-    raw[:, :operands] &= np.uint32(0xBFFFBFFF if half else 0xBFBFBFBF)
+    raw[:, :operands] = raw_codes(generator, (ITEMS, operands, 64), half)
     c = slice(operands, operands + shape.c_registers)
     raw[:, c] = raw[:, c] & 0x803FFFFF | generator.integers(100, 150, raw[:, c].shape, dtype=np.uint32) << 23
     if half:

@@ -120,9 +120,9 @@ def _bytewise(emit: Callable[..., Any]) -> Any:
 
 
 def _call(name: str, builder: Any, kinds: Any, values: Any) -> Any:
-    """A call of LLVM's `name` on one float vector."""
+    """A call of LLVM's `name` on float vectors."""
     vector = kinds[0].vector
-    kind = ir.FunctionType(vector, [vector])
+    kind = ir.FunctionType(vector, [vector] * len(values))
     return builder.call(cgutils.get_or_insert_function(builder.module, kind, f"{name}.v{WIDTH}{kinds[0].element}"), values)
 
 
@@ -179,17 +179,19 @@ add_bytes = _bytewise(lambda b, kinds, v: b.add(*v))
 select = _operation(lambda mask, a, b: a, lambda b, kinds, v: b.select(*v))
 any_lane = _operation(lambda mask: types.boolean, _any)
 floor = _operation(lambda a: a, partial(_call, "llvm.floor"))
+fused = _operation(lambda a, b, c: a, partial(_call, "llvm.fma"))  # a * b + c, rounded once
 magnitude = _operation(lambda a: a, partial(_call, "llvm.fabs"))
 
 load_i32, load_f32 = _load(I32), _load(F32)  # (pointer to 32-bit elements, element index)
 stack_words = intrinsic(_stack_words)
 store = _operation(lambda base, index, value: types.int64, _store)
-splat_i32, splat_f32, splat_f64, splat_i64 = _splat(I32), _splat(F32), _splat(F64), _splat(I64)
+splat_i32, splat_i64, splat_f64 = _splat(I32), _splat(I64), _splat(F64)
 
 truncate_i32 = _convert(I32, "fptosi")  # toward zero; the value must fit
 to_f32 = _convert(F32, "sitofp")
 to_f64 = _convert(F64, "sitofp")
 narrow = _convert(F32, "fptrunc")
+widen_f64 = _convert(F64, "fpext")
 widen_i64 = _convert(I64, "sext")
 low_i32 = _convert(I32, "trunc")
 bits_f32 = _convert(F32, "bitcast")

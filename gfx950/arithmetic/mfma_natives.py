@@ -23,6 +23,7 @@ from gfx950.arithmetic.mfma_lanes import (
     bits_i32,
     bits_i64,
     floor,
+    fused,
     load_f32,
     load_i32,
     low_i32,
@@ -32,7 +33,6 @@ from gfx950.arithmetic.mfma_lanes import (
     minimum,
     narrow,
     select,
-    splat_f32,
     splat_f64,
     splat_i32,
     splat_i64,
@@ -41,6 +41,7 @@ from gfx950.arithmetic.mfma_lanes import (
     to_f32,
     to_f64,
     truncate_i32,
+    widen_f64,
     widen_i64,
 )
 from gfx950.arithmetic.mfma_rule import (
@@ -92,8 +93,14 @@ def special_bounds(format_: int) -> tuple[int, int]:
 
 
 @inlined
+def smallest_exponent(format_: int) -> int:
+    """The exponent of the format's smallest subnormal."""
+    return 1 - BIAS[format_] - MANTISSA_BITS[format_]
+
+
+@inlined
 def decode_codes(codes: Any, format_: int, significand_only: bool) -> tuple[Any, Any, Any]:
-    """f32 values (or significands below 2), exponents and special flags of sixteen codes."""
+    """f32 values as multiples of the format's smallest (or significands below 2), exponents and special flags of sixteen codes."""
     mantissa_bits, bias = MANTISSA_BITS[format_], BIAS[format_]
     magnitude_bits = mantissa_bits + EXPONENT_BITS[format_]
     code = codes & splat_i32((1 << magnitude_bits) - 1)
@@ -103,7 +110,7 @@ def decode_codes(codes: Any, format_: int, significand_only: bool) -> tuple[Any,
     if significand_only:
         exponent_bits, subnormal_unit = splat_i32(127), power_f32(splat_i32(-mantissa_bits))
     else:
-        exponent_bits, subnormal_unit = field + splat_i32(127 - bias), power_f32(splat_i32(1 - bias - mantissa_bits))
+        exponent_bits, subnormal_unit = field + splat_i32(126 + mantissa_bits), power_f32(splat_i32(0))
     normal = (exponent_bits << splat_i32(23)) | (mantissa << splat_i32(23 - mantissa_bits))
     subnormal = bits_i32(to_f32(mantissa) * subnormal_unit)
     zero = splat_i32(0)
@@ -202,9 +209,9 @@ def sum_halves(a: Any, ae: Any, b: Any, be: Any, rows: int, i: int, j: int, star
 
 
 @inlined
-def sum_every_second(a: Any, b: Any, rows: int, i: int, j: int, start: int, length: int, largest: Any) -> Any:
-    """Step b for k = start, start + 2 ...: the products cut 24 bits below `largest`."""
-    total, scale = splat_i32(0), power_f32(minimum(splat_i32(24) - largest, splat_i32(127)))
+def sum_every_second(a: Any, b: Any, rows: int, i: int, j: int, start: int, length: int, lift: Any) -> Any:
+    """Step b for k = start, start + 2 ...: products of multiples of the smallest, times 2^lift, cut to integers."""
+    total, scale = splat_i32(0), power_f32(minimum(lift, splat_i32(127)))
     for t in range(length // 2):
         row = (start + 2 * t) * rows
         total = total + truncate_i32(bits_f32(splat_i32(a[row + i])) * load_f32(b, row + j) * scale)
@@ -212,29 +219,52 @@ def sum_every_second(a: Any, b: Any, rows: int, i: int, j: int, start: int, leng
 
 
 @inlined
-def sum_small(a: Any, ae: Any, b: Any, be: Any, rows: int, i: int, j: int, start: int, length: int) -> Any:
-    """Steps a to c for formats up to 8 bits: even and odd k apart. Four exponents of ascending k share a lane."""
+def sum_exactly(a: Any, b: Any, rows: int, i: int, j: int, start: int, length: int) -> Any:
+    """The sum of products where nothing is cut, in units of the smallest product."""
+    total = splat_i32(0)
+    for k in range(start, start + length):
+        total = total + truncate_i32(bits_f32(splat_i32(a[k * rows + i])) * load_f32(b, k * rows + j))
+    return total
+
+
+@inlined
+def sum_split(a: Any, b: Any, rows: int, i: int, j: int, start: int, length: int, pair: Any, smallest: int) -> Any:
+    """Steps b and c: even and odd k apart, their largest exponents being the low bytes of `pair`."""
+    even_exponent = (pair << splat_i32(24)) >> splat_i32(24)
+    odd_exponent = (pair << splat_i32(16)) >> splat_i32(24)
+    unit, end = splat_i32(24 + smallest), splat_i32(31)
+    even = sum_every_second(a, b, rows, i, j, start, length, unit - even_exponent)
+    odd = sum_every_second(a, b, rows, i, j, start + 1, length, unit - odd_exponent)
+    largest = maximum(even_exponent, odd_exponent)
+    return (even >> minimum(largest - even_exponent, end)) + (odd >> minimum(largest - odd_exponent, end))
+
+
+@inlined
+def sum_small(a: Any, ae: Any, b: Any, be: Any, rows: int, i: int, j: int, start: int, length: int, smallest: int) -> Any:
+    """Steps a to c for formats up to 8 bits: sums, their units' exponents, exponents. Four exponents of ascending k share a lane.
+
+    Where even the smallest product there can be (2^smallest) lies above the cut of all sixteen columns, nothing is cut or floored.
+    """
     first = start // 4 * rows
     quads = add_bytes(splat_i32(ae[first + i]), load_i32(be, first + j))
     for q in range(1, length // 4):
         row = first + q * rows
         quads = maximum_bytes(quads, add_bytes(splat_i32(ae[row + i]), load_i32(be, row + j)))
     pair, top = maximum_bytes(quads, quads >> splat_i32(16)), splat_i32(24)
-    even_exponent, odd_exponent = (pair << top) >> top, (pair << splat_i32(16)) >> top
-    even = sum_every_second(a, b, rows, i, j, start, length, even_exponent)
-    odd = sum_every_second(a, b, rows, i, j, start + 1, length, odd_exponent)
-    largest = maximum(even_exponent, odd_exponent)
-    end = splat_i32(31)
-    total = (even >> minimum(largest - even_exponent, end)) + (odd >> minimum(largest - odd_exponent, end))
-    return total, select(largest < splat_i32(ZERO_BYTE + 24), splat_i32(NOTHING), largest)
+    largest = (maximum_bytes(pair, pair >> splat_i32(8)) << top) >> top
+    exponent = select(largest < splat_i32(ZERO_BYTE + 24), splat_i32(NOTHING), largest)
+    if any_lane(largest > splat_i32(24 + smallest)):
+        return sum_split(a, b, rows, i, j, start, length, pair, smallest), largest - top, exponent
+    return sum_exactly(a, b, rows, i, j, start, length), splat_i32(smallest), exponent
 
 
 @inlined
-def sum_group(a: Any, ae: Any, b: Any, be: Any, rows: int, i: int, j: int, start: int, length: int, half: bool) -> Any:
-    """Steps a to c."""
+def sum_group(a: Any, ae: Any, b: Any, be: Any, rows: int, i: int, j: int, start: int, length: int, half: bool, smallest: int) -> Any:
+    """Steps a to c: sums, their units' exponents, and the exponent of the products."""
     if half:
-        return sum_halves(a, ae, b, be, rows, i, j, start, length)
-    return sum_small(a, ae, b, be, rows, i, j, start, length)
+        total, exponent = sum_halves(a, ae, b, be, rows, i, j, start, length)
+        return total, exponent - splat_i32(24), exponent
+    return sum_small(a, ae, b, be, rows, i, j, start, length, smallest)
 
 
 @inlined
@@ -249,8 +279,33 @@ def round_lanes(value: Any, overflow_bits: int) -> Any:
 
 
 @inlined
-def add_to_c(total: Any, exponent: Any, c: Any, half: bool, overflow_bits: int) -> Any:
-    """Steps d to f; a C of Inf or NaN is kept."""
+def floor_total(total: Any) -> Any:
+    """Step e without its lower bound: integers in f64, floored 31 bits below their own exponent. A negative one grows in magnitude."""
+    bits, below = bits_i64(total), (1 << 21) - 1
+    return bits_f64(select(bits < splat_i64(0), bits + splat_i64(below), bits) & splat_i64(~below))
+
+
+@inlined
+def finish_anywhere(dot: Any, largest: Any, overflow_bits: int) -> Any:
+    """Steps e and f at any exponent; where that is -126 the floor is at the second place at the least."""
+    even = floor(dot * splat_f64(0.5)) * splat_f64(2.0)
+    # 2^e for e below f64's own lowest is not met: the lowest e here is -158.
+    at_bottom = to_f64(select(largest == splat_i32(-126), splat_i32(1), splat_i32(0)))
+    dot = floor_total(fused(at_bottom, even - dot, dot))
+    return round_lanes(dot * power_f64(largest - splat_i32(32)), overflow_bits)
+
+
+@inlined
+def finish_normal(dot: Any, largest: Any) -> Any:
+    """Steps e and f where the result can neither be subnormal nor overflow."""
+    result = bits_i32(narrow(floor_total(dot)))
+    zero = splat_i32(0)
+    return select(result == zero, zero, result + ((largest - splat_i32(32)) << splat_i32(23)))
+
+
+@inlined
+def add_to_c(total: Any, unit: Any, exponent: Any, c: Any, half: bool, overflow_bits: int) -> Any:
+    """Steps d to f for the sums total * 2^unit; a C of Inf or NaN is kept."""
     zero, field = splat_i32(0), (c >> splat_i32(23)) & splat_i32(255)
     significand = c & splat_i32(0x7FFFFF)
     significand = select(field == zero, significand, significand | splat_i32(0x800000))
@@ -261,12 +316,13 @@ def add_to_c(total: Any, exponent: Any, c: Any, half: bool, overflow_bits: int) 
     addend = (significand << splat_i32(1)) >> minimum(drop, splat_i32(31))
     if not half:
         addend = select(drop > splat_i32(BYTE.c_window), zero, addend)
-    lift = maximum(exponent - largest + splat_i32(8), splat_i32(-200))
-    dot = floor(to_f64(total) * power_f64(lift)) + to_f64(addend) * splat_f64(256.0)
-    top = low_i32((bits_i64(dot) >> splat_i64(52)) & splat_i64(2047)) - splat_i32(1023)
-    drop = maximum(maximum(top - splat_i32(31), splat_i32(-125) - largest), zero)
-    kept = floor(dot * power_f64(zero - drop)) * power_f64(drop + largest - splat_i32(32))
-    return select(field == splat_i32(255), c, round_lanes(kept, overflow_bits))
+    # Below -100 only the sign of a sum is left of it, above 100 there is only the zero sum of no products.
+    lift = minimum(maximum(unit - largest + splat_i32(32), splat_i32(-100)), splat_i32(100))
+    dot = floor(to_f64(total) * widen_f64(power_f32(lift)))
+    dot = fused(to_f64(addend), splat_f64(256.0), dot)
+    outside = (largest < splat_i32(-64)) | (largest > splat_i32(100))
+    result = finish_anywhere(dot, largest, overflow_bits) if any_lane(outside) else finish_normal(dot, largest)
+    return select(field == splat_i32(255), c, result)
 
 
 @compiled
@@ -326,13 +382,13 @@ def c_word(shape: Any, row: int, column: int) -> int:
 @inlined
 def step_lanes(operands: Any, shape: Any, i: int, j: int, start: int, length: int, c: Any, half: bool, overflow_bits: int) -> Any:
     """One group of sixteen elements joined to C; and the exponent of its products."""
-    a, ae, a_scales, b, be, b_scales = operands
-    total, exponent = sum_group(a, ae, b, be, shape.rows, i, j, start, length, half)
-    scaled = exponent
+    a, ae, a_scales, b, be, b_scales, smallest = operands
+    total, unit, exponent = sum_group(a, ae, b, be, shape.rows, i, j, start, length, half, smallest)
+    scale = splat_i32(0)
     if shape.blocks:
         block = start // mfma_rule.SCALE_BLOCK * shape.rows
-        scaled = exponent + splat_i32(a_scales[block + i]) + load_i32(b_scales, block + j)
-    return add_to_c(total, scaled, c, half, overflow_bits), exponent
+        scale = splat_i32(a_scales[block + i]) + load_i32(b_scales, block + j)
+    return add_to_c(total, unit + scale, exponent + scale, c, half, overflow_bits), exponent
 
 
 @inlined
@@ -373,7 +429,7 @@ def run(inputs: Any, outputs: Any, parameters: int, shape: Any, half: bool) -> N
         register, scaled = 2 * n + rows * rows // 64, parameters >> 6 & 1 != 0
         decode_scales(inputs, register, shape, parameters >> 7 & 3, scaled, a_scales, a_flags)
         decode_scales(inputs, register + 1, shape, parameters >> 9 & 3, scaled, b_scales, b_flags)
-    operands = (a, ae, a_scales, b, be, b_scales)
+    operands = (a, ae, a_scales, b, be, b_scales, smallest_exponent(format_a) + smallest_exponent(format_b))
     for i in range(0, rows, 2):
         for j in range(0, rows, WIDTH):
             word, next_word, columns = c_word(shape, i, j), c_word(shape, i + 1, j), load_i32(b_flags, j)

@@ -36,13 +36,14 @@ def gather_lds(lds: Any, addresses: Any, mask: Any, nbytes: int) -> Any:
 
 
 def scatter_lds(lds: Any, addresses: Any, mask: Any, words: Any, nbytes: int) -> None:
-    """The low `nbytes` of the words to each active lane's address; dwords out of range are dropped."""
+    """The low `nbytes` of the words to each active lane's address, lanes ascending [rule memory.store_order]; dwords out
+    of range are dropped."""
     size = min(4, nbytes)
-    for word in range(max(1, nbytes // 4)):
-        first = addresses + 4 * word
-        good = mask & (first >= 0) & (first + size <= len(lds))
-        for lane in np.flatnonzero(good):
-            lds[first[lane] : first[lane] + size] = words[word][lane : lane + 1].view(np.uint8)[:size]
+    data = np.ascontiguousarray(words.T).view(np.uint8)[:, :nbytes]
+    at = addresses[:, None] + np.arange(nbytes)
+    first = at - np.arange(nbytes) % size
+    good = mask[:, None] & (first >= 0) & (first + size <= len(lds))
+    lds[at[good]] = data[good]
 
 
 def _broadcast(value: Any) -> Any:
@@ -84,7 +85,9 @@ class GlobalLanes:
     def store(self, address: U64, words: Sequence[U32], nbytes: int) -> None:
         """Lanes in ascending order."""
         stacked = np.stack([_broadcast(w.raw) for w in words])
-        self.wave.address_space.store(_broadcast(address.raw), _broadcast(self.wave.exec_mask()), stacked, nbytes)
+        addresses, active = _broadcast(address.raw), _broadcast(self.wave.exec_mask())
+        self.wave.address_space.store(addresses, active, stacked, nbytes)
+        self.wave.last_stores.extend((int(addresses[n]), int(n), nbytes) for n in np.flatnonzero(active))
 
 
 class ScalarReads:

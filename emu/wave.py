@@ -29,6 +29,7 @@ class Wave:
         self.pc = 0
         self.lds = lds if lds is not None else np.zeros(0, dtype=np.uint8)
         self.address_space = memory if memory is not None else Memory()
+        self.last_stores: list[tuple[int, int, int]] = []  # (address, lane, bytes) of global stores, emptied by who reads it
         self.set_exec(ALL)
 
     def set_exec(self, bits: int) -> None:

@@ -271,7 +271,8 @@ def _convert_nan(value: Array, source: int, width: int) -> Array:
 def _from_integer(kinds: dict[int, Any]) -> Callable[..., Array]:
     def run(engine: NumpyEngine, width: int, value: Array) -> Array:
         integer = value.view(kinds[value.dtype.itemsize * 8])
-        return np.ascontiguousarray(integer.astype(FLOATS[width])).view(UNSIGNED[width])
+        with np.errstate(over="ignore"):
+            return np.ascontiguousarray(integer.astype(FLOATS[width])).view(UNSIGNED[width])
 
     return run
 

@@ -1,0 +1,194 @@
+"""Launching kernels: a Device holds memory and loaded code; a launch runs every workgroup on the chosen engine.
+
+    device = Device()
+    module = device.load("kernel.hsaco")
+    module["vector_add"][4, 256](a, b, out, np.int32(n))      # [workgroups, threads]; arrays are used in place
+
+Engines: "host" (translated code, quick) and "numpy" (one instruction at a time, observable). Same bits on both.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from os import PathLike
+from typing import Any, Protocol
+
+import numpy as np
+
+from emu import code_object
+from emu.code_object import CodeObject, Kernel
+from emu.errors import LaunchError
+from emu.launch_state import Geometry, Launch, prepare
+from emu.memory import Memory
+from gfx950.lds import allocation
+
+DEFAULT_QUANTUM = 32  # instructions a wave runs before the next one's turn [facts: field kernels break above 32]
+DEFAULT_STEP_LIMIT = 1 << 40
+
+
+@dataclass
+class RunReport:
+    """What a launch did. instructions: wave instructions run. workgroups: how many. watch: the last store into the
+    watched bytes, if one was asked for."""
+
+    instructions: int = 0
+    workgroups: int = 0
+    watch: Watch | None = None
+    mnemonics: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Watch:
+    """A store seen by a watchpoint: where it was."""
+
+    workgroup: tuple[int, int, int]
+    wave: int
+    lane: int
+    pc: int
+    instruction: str
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How to run. engine: host or numpy. threads: workgroups at once on the host engine. quantum: instructions before a
+    wave's turn ends. watch: a range of device addresses whose last writer is reported. step_limit: wave instructions
+    a workgroup may take."""
+
+    engine: str = "host"
+    threads: int = 1
+    quantum: int = DEFAULT_QUANTUM
+    watch: tuple[int, int] | None = None
+    step_limit: int = DEFAULT_STEP_LIMIT
+    observers: tuple[Any, ...] = ()
+
+
+class Machine(Protocol):
+    """Runs the workgroups of a prepared launch."""
+
+    def run(self, launch: Launch, options: RunOptions) -> RunReport:
+        """Runs them all in ascending order of their ids."""
+        ...
+
+
+class Device:
+    """One emulated MI355X: an address space, loaded code, and how launches run."""
+
+    def __init__(self, options: RunOptions | None = None) -> None:
+        self.options = options or RunOptions()
+        self.memory = Memory()
+
+    def load(self, source: bytes | str | PathLike[str]) -> Module:
+        """Loads a code object (path or bytes). Raises CodeObjectError for anything else."""
+        return Module(self, code_object.load(source))
+
+    def map(self, array: np.ndarray[Any, Any], name: str | None = None, writable: bool = True) -> int:
+        """The device address of an array, used in place."""
+        return self.memory.map(array, writable=writable, name=name)
+
+
+class Module:
+    """A code object loaded on a device; `module[name]` is a kernel."""
+
+    def __init__(self, device: Device, loaded: CodeObject) -> None:
+        self.device = device
+        address = device.memory.map(np.zeros_like(loaded.image), name="code object")
+        self.code = loaded.at(address)
+        device.memory.unmap(address)
+        placed = device.memory.map(self.code.image, writable=True, name="code object")
+        if placed != address:
+            self.code = loaded.at(placed)
+            device.memory.view(placed, len(self.code.image))[:] = self.code.image
+        self._machines: dict[tuple[str, str], Machine] = {}
+
+    def __getitem__(self, name: str) -> LaunchableKernel:
+        return LaunchableKernel(self, self.code.kernel(name))
+
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        """The names of the kernels."""
+        return tuple(self.code.kernels)
+
+    def machine(self, kernel: Kernel, engine: str) -> Machine:
+        """The machine that runs one kernel on one engine, made once."""
+        key = (kernel.name, engine)
+        if key not in self._machines:
+            self._machines[key] = _machine(engine, self.device.memory, self.code, kernel)
+        return self._machines[key]
+
+
+def _machine(engine: str, memory: Memory, code: CodeObject, kernel: Kernel) -> Machine:
+    if engine == "host":
+        from emu.host_machine import HostMachine
+
+        return HostMachine(memory, code, kernel)
+    if engine == "numpy":
+        from emu.numpy_machine import NumpyMachine
+
+        return NumpyMachine(memory, code, kernel)
+    raise LaunchError(f"there is no engine {engine!r}", expected="host or numpy")
+
+
+class LaunchableKernel:
+    """A kernel of a loaded module; `kernel[grid, block]` fixes the geometry."""
+
+    def __init__(self, module: Module, kernel: Kernel) -> None:
+        self.module = module
+        self.kernel = kernel
+
+    def __getitem__(self, geometry: tuple[Any, Any]) -> BoundKernel:
+        grid, block = geometry
+        return BoundKernel(self, Geometry.of_blocks(grid, block))
+
+    def launch(
+        self,
+        geometry: Geometry,
+        arguments: Sequence[object] | Mapping[str, object] | bytes,
+        options: RunOptions | None = None,
+        dynamic_lds: int = 0,
+    ) -> RunReport:
+        """Runs the kernel. arguments: numpy arrays (mapped in place for the launch), numbers, device addresses."""
+        device, chosen = self.module.device, options or self.module.device.options
+        values, mapped = self._map_arrays(arguments)
+        try:
+            launch = prepare(self.kernel, geometry, values, device.memory, dynamic_lds=dynamic_lds)
+            try:
+                allocation(launch.lds_bytes)
+                return self.module.machine(self.kernel, chosen.engine).run(launch, chosen)
+            finally:
+                launch.release(device.memory)
+        finally:
+            for address in mapped:
+                device.memory.unmap(address)
+
+    def _map_arrays(self, arguments: Sequence[object] | Mapping[str, object] | bytes) -> tuple[Any, list[int]]:
+        if isinstance(arguments, bytes):
+            return arguments, []
+        items = dict(arguments) if isinstance(arguments, Mapping) else dict(enumerate(arguments))
+        mapped: dict[int, int] = {}
+        for name, value in items.items():
+            if isinstance(value, np.ndarray) and value.ndim > 0:
+                if id(value) not in mapped:
+                    writable = bool(value.flags.writeable)
+                    mapped[id(value)] = self.module.device.map(value, name=f"argument {name}", writable=writable)
+                items[name] = mapped[id(value)]
+        values = items if isinstance(arguments, Mapping) else list(items.values())
+        return values, list(mapped.values())
+
+
+class BoundKernel:
+    """A kernel with its geometry: calling it launches."""
+
+    def __init__(self, kernel: LaunchableKernel, geometry: Geometry) -> None:
+        self.kernel = kernel
+        self.geometry = geometry
+
+    def __call__(self, *arguments: object, options: RunOptions | None = None, dynamic_lds: int = 0) -> RunReport:
+        """Launches with these arguments and returns the report."""
+        return self.kernel.launch(self.geometry, arguments, options, dynamic_lds)
+
+
+def waves_in(geometry: Geometry) -> int:
+    """Waves of a full workgroup."""
+    return -(-math.prod(geometry.block) // 64)

@@ -1,0 +1,136 @@
+"""The machine on the numpy engine: the same schedule, one instruction at a time, with observers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from emu.code_object import CodeObject, Kernel
+from emu.dispatch import RunOptions, RunReport, Watch
+from emu.errors import EmulatorError, MemoryFault, NoProgress, UnknownInstruction
+from emu.execute import Transfer, UnsupportedForm
+from emu.launch_state import Launch, WaveState, mode_register, waves
+from emu.memory import Memory
+from emu.wave import Wave
+from gfx950.isa.encoding import DecodeError, Decoded, decode
+from gfx950.lanes import Mode
+
+
+class Observer(Protocol):
+    """Sees every instruction of a run on the numpy engine, before it executes."""
+
+    def before(self, wave: RunningWave, decoded: Decoded) -> None:
+        """Called with the wave's registers as the instruction will read them."""
+        ...
+
+
+@dataclass
+class RunningWave:
+    """A wave of a workgroup with its place and what it is doing: run, barrier or end."""
+
+    workgroup: tuple[int, int, int]
+    index: int
+    wave: Wave
+    status: str = "run"
+    instructions: int = 0
+    stores: list[tuple[int, int, int]] = field(default_factory=list)
+
+
+class NumpyMachine:
+    """One kernel, decoded as it runs."""
+
+    def __init__(self, memory: Memory, code: CodeObject, kernel: Kernel) -> None:
+        self.memory, self.kernel = memory, kernel
+        run = next(c for c in code.code if c.address <= kernel.entry < c.address + len(c.data))
+        self.base, self.bytes = run.address, run.data
+        self.mode = Mode.from_bits(mode_register(kernel.descriptor))
+        self.decoded: dict[int, Decoded] = {}
+
+    def run(self, launch: Launch, options: RunOptions) -> RunReport:
+        """Runs all workgroups in ascending order."""
+        report = RunReport()
+        for workgroup in launch.geometry.workgroup_ids():
+            self._run_workgroup(launch, workgroup, options, report)
+            report.workgroups += 1
+        return report
+
+    def _run_workgroup(self, launch: Launch, workgroup: Any, options: RunOptions, report: RunReport) -> None:
+        lds = np.zeros(launch.lds_bytes, dtype=np.uint8)
+        running = [self._start(s, lds, workgroup) for s in waves(launch, workgroup)]
+        while any(w.status != "end" for w in running):
+            for one in running:
+                if one.status == "run":
+                    self._turn(one, options, report)
+            if all(w.status != "run" for w in running):
+                for one in running:
+                    one.status = "run" if one.status == "barrier" else one.status
+
+    def _start(self, state: WaveState, lds: Any, workgroup: Any) -> RunningWave:
+        wave = Wave(lds, self.memory, self.mode)
+        wave.vgprs[0] = state.vgpr0
+        wave.sgprs[:] = state.sgprs
+        wave.pc = state.pc
+        return RunningWave(workgroup, state.wave, wave)
+
+    def _turn(self, one: RunningWave, options: RunOptions, report: RunReport) -> None:
+        for _ in range(options.quantum):
+            if one.status != "run":
+                return
+            self.step(one, options, report)
+
+    def step(self, one: RunningWave, options: RunOptions, report: RunReport) -> None:
+        """One instruction of one wave."""
+        wave = one.wave
+        decoded = self._fetch(one)
+        for observer in options.observers:
+            observer.before(one, decoded)
+        try:
+            transfer = wave.step(decoded)
+        except MemoryFault as fault:
+            raise fault.located(instruction=decoded.instruction.name, **self._where(one)) from None
+        except (UnsupportedForm, ValueError) as error:
+            raise UnknownInstruction(f"{decoded.instruction.name}: {error}", **self._where(one)) from error
+        if options.watch is not None:
+            self._note_watch(one, decoded, options.watch, report)
+        self._move(one, decoded, transfer)
+        one.instructions += 1
+        report.instructions += 1
+        report.mnemonics[decoded.instruction.name] = report.mnemonics.get(decoded.instruction.name, 0) + 1
+        if one.instructions > options.step_limit:
+            raise NoProgress(f"the step limit of {options.step_limit} wave instructions is used up", **self._where(one))
+
+    def _fetch(self, one: RunningWave) -> Decoded:
+        pc = one.wave.pc
+        if pc not in self.decoded:
+            if not self.base <= pc < self.base + len(self.bytes):
+                raise EmulatorError("the program counter left the code", advice="a jump went wrong", **self._where(one))
+            try:
+                self.decoded[pc] = decode(self.bytes, pc, self.base)
+            except DecodeError as error:
+                raise UnknownInstruction(str(error), **self._where(one)) from error
+        return self.decoded[pc]
+
+    def _where(self, one: RunningWave) -> dict[str, Any]:
+        return {"kernel": self.kernel.name, "workgroup": one.workgroup, "wave": one.index, "pc": one.wave.pc}
+
+    def _note_watch(self, one: RunningWave, decoded: Decoded, watch: tuple[int, int], report: RunReport) -> None:
+        for address, lane, nbytes in one.wave.last_stores:
+            if address < watch[1] and address + nbytes > watch[0]:
+                report.watch = Watch(one.workgroup, one.index, lane, one.wave.pc, decoded.instruction.name)
+        one.wave.last_stores.clear()
+
+    def _move(self, one: RunningWave, decoded: Decoded, transfer: Transfer | None) -> None:
+        wave = one.wave
+        following = decoded.pc + decoded.nbytes
+        if transfer is None:
+            wave.pc = following
+        elif transfer.kind == "jump":
+            wave.pc = int(transfer.target[0])
+        elif transfer.kind == "branch":
+            taken = transfer.condition is None or bool(transfer.condition[0])
+            wave.pc = transfer.target if taken else following
+        else:
+            one.status = transfer.kind
+            wave.pc = following

@@ -39,7 +39,7 @@ class Resources:
 
 @dataclass(frozen=True)
 class Compiled:
-    """Kernels compiled for gfx950. llvm_ir: what was given to LLVM. object: the relocatable ELF. resources: by kernel."""
+    """Kernels compiled for gfx950. llvm_ir: what LLVM was given. object: the relocatable ELF. resources: by kernel."""
 
     llvm_ir: str
     assembly: str
@@ -109,7 +109,7 @@ def _run_passes(module: Any, machine: Any) -> None:
     manager.run(module, builder)
 
 
-# ---- reading the assembly ----------------------------------------------------------------------------------------------
+# ---- reading the assembly ------------------------------------------------------------------------
 
 _INSTRUCTION = re.compile(r"^\t([a-z]\w+)", re.MULTILINE)
 _METADATA = {

@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from codegen.ir import LANES, Block, Op, Program, Value
-from gfx950.isa.registry import Instruction, lookup
+from codegen.ir import LANES, Block, Op, Program, Value, instruction_of
+from gfx950.isa.registry import Instruction
 from gfx950.lanes import F16, F32, F64, Lanes, Words
 
 TRIPLE = "amdgcn-amd-amdhsa"
 FLOATS = {16: "half", 32: "float", 64: "double"}
-LANE_FLOATS = {F16: "half", F32: "float", F64: "double"}
+LANE_FLOATS: dict[type[Lanes], str] = {F16: "half", F32: "float", F64: "double"}
 
 # Implicit arguments no kernel of this language uses; without these marks LLVM reserves registers for them.
 UNUSED = (
@@ -135,7 +135,7 @@ class _Function:
         shared = [f"@{name}.lds = internal addrspace(3) global [{lds} x i8] poison, align 16"] if lds else []
         return "\n".join([*shared, head, "entry:", *self.lines, "  ret void", "}"])
 
-    # ---- text ----------------------------------------------------------------------------------------------------------
+    # ---- text ----------------------------------------------------------------------------------------
 
     def line(self, text: str) -> None:
         """One instruction."""
@@ -188,7 +188,7 @@ class _Function:
         """Defines a value by an instruction that gives a float."""
         self.set(value, f"bitcast {FLOATS[value.width]} {self.temporary(text)} to {_integer(value.width)}")
 
-    # ---- operations ----------------------------------------------------------------------------------------------------
+    # ---- operations ----------------------------------------------------------------------------------
 
     def block(self, block: Block) -> None:
         """All operations of a region."""
@@ -325,7 +325,7 @@ def _emit_to_integer(f: _Function, op: Op) -> None:
     f.set(target, f.call(name, f"i{target.width}", [(FLOATS[source.width], f.as_float(source))]))
 
 
-# ---- across lanes ------------------------------------------------------------------------------------------------------
+# ---- across lanes --------------------------------------------------------------------------------
 
 
 def _by_words(f: _Function, value: Value, move: Callable[[str], str]) -> str:
@@ -387,8 +387,8 @@ def _static_lanes(f: _Function, lanes: Sequence[int]) -> str:
     mask = lanes[0]
     if any(n != i ^ mask for i, n in enumerate(lanes)):
         raise EmitError(
-            f"permute to lanes {tuple(lanes)} is neither DPP-expressible (a pattern within rows of 16) nor lane xor constant;"
-            " use .gather(lane numbers)"
+            f"permute to lanes {tuple(lanes)} is neither DPP-expressible (a pattern within rows of 16) nor lane xor"
+            " constant; use .gather(lane numbers)"
         )
     return f.temporary(f"xor i32 {_lane(f)}, {mask}")
 
@@ -482,7 +482,7 @@ def _emit_splat(f: _Function, op: Op) -> None:
     f.alias(op.results[0], f.use(op.operands[0]))
 
 
-# ---- memory ------------------------------------------------------------------------------------------------------------
+# ---- memory --------------------------------------------------------------------------------------
 
 
 def _memory_pointer(f: _Function, op: Op) -> str:
@@ -528,7 +528,7 @@ def _emit_barrier(f: _Function, op: Op) -> None:
     f.line('fence syncscope("workgroup") acquire')
 
 
-# ---- control -----------------------------------------------------------------------------------------------------------
+# ---- control -------------------------------------------------------------------------------------
 
 
 def _emit_loop(f: _Function, op: Op) -> None:
@@ -578,11 +578,11 @@ def _emit_when(f: _Function, op: Op) -> None:
     f.start(done)
 
 
-# ---- instructions ------------------------------------------------------------------------------------------------------
+# ---- instructions --------------------------------------------------------------------------------
 
 
 def _emit_inst(f: _Function, op: Op) -> None:
-    instruction = lookup(op.attributes["mnemonic"])
+    instruction = instruction_of(op.attributes["mnemonic"])
     operands = _inst_operands(instruction, op)
     special = IRREGULAR.get(instruction.name)
     if special is not None:
@@ -634,7 +634,8 @@ def _emit_regular(f: _Function, op: Op, instruction: Instruction, operands: dict
     """An intrinsic with the signature of the definition: lanes in order, static operands as i32 constants."""
     if len(instruction.results) != 1 or instruction.intrinsic is None:
         raise EmitError(f"{op.where}: {instruction.name} needs an entry in IRREGULAR: it has not one plain result")
-    arguments, immediate = [], []
+    arguments: list[tuple[str, str]] = []
+    immediate: list[int] = []
     for parameter in instruction.parameters:
         value = operands.get(parameter.name)
         if isinstance(value, int):
@@ -663,7 +664,7 @@ def _swap(name: str) -> Irregular:
 
 
 def _fp8_pack(name: str) -> Irregular:
-    """(f32, f32, old register, i1: which half). The half is operand `op_sel`, its bit 3 or the whole of it as 0 or 1."""
+    """(f32, f32, old register, i1: which half). The one static operand of the definition, zero or not, is the half."""
 
     def emit_pack(f: _Function, op: Op, operands: dict[str, Any]) -> None:
         floats = [("float", _operand_text(f, operands[n], "float")) for n in ("src0", "src1")]

@@ -6,12 +6,13 @@ outside it; what leaves a loop or a branch leaves through its `yield`. `verify` 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gfx950.isa.registry import Parameter, lookup
-from gfx950.lanes import PRIMITIVES, Lanes, Mask, Mode, Words
+from gfx950.isa.registry import Instruction, Parameter, lookup
+from gfx950.lanes import PRIMITIVES, Lanes, Words
 
 LANES = 64
 WIDTHS = (1, 8, 16, 32, 64)
@@ -96,7 +97,7 @@ class Argument:
 
 @dataclass(eq=False)
 class Program:
-    """A traced kernel. block: threads a workgroup. lds: bytes. attributes: the keywords of `@kernel`, e.g. waves_per_eu."""
+    """A traced kernel. block: threads a workgroup. lds: bytes. attributes: further keywords (waves_per_eu)."""
 
     name: str
     arguments: tuple[Argument, ...]
@@ -137,7 +138,7 @@ def _lines(block: Block, indent: str) -> Iterator[str]:
             yield from _lines(region, indent + "  ")
 
 
-# ---- verification ------------------------------------------------------------------------------------------------------
+# ---- verification --------------------------------------------------------------------------------
 
 
 class VerifyError(ValueError):
@@ -145,7 +146,7 @@ class VerifyError(ValueError):
 
 
 def verify(program: Program) -> None:
-    """Checks scopes, operand and result widths, yields and static attributes. Raises VerifyError at the first breach."""
+    """Checks scopes, operand and result widths, yields, static attributes. Raises VerifyError at the first breach."""
     if not 1 <= program.block <= 1024:
         raise VerifyError(f"kernel {program.name}: block is {program.block} threads; a workgroup has 1 to 1024")
     if not 0 <= program.lds <= 163840:
@@ -361,8 +362,14 @@ def _check_barrier(op: Op, program: Program) -> None:
     _widths(op, (), ())
 
 
+@functools.cache
+def instruction_of(mnemonic: str) -> Instruction:
+    """The definition of a mnemonic, looked up once. Raises KeyError as `lookup`."""
+    return lookup(mnemonic)
+
+
 def lane_widths(parameters: Sequence[Parameter]) -> list[int]:
-    """The widths of the raw values behind lane parameters, registers of wide operands one by one; static ones left out."""
+    """The widths of the raw values behind lane parameters, wide operands register by register; static ones left out."""
     widths: list[int] = []
     for parameter in parameters:
         if parameter.place == "exec":
@@ -378,7 +385,7 @@ def lane_widths(parameters: Sequence[Parameter]) -> list[int]:
 def _check_inst(op: Op, program: Program) -> None:
     mnemonic = _attribute(op, "mnemonic", str)
     try:
-        instruction = lookup(mnemonic)
+        instruction = instruction_of(mnemonic)
     except KeyError as missing:
         raise breach(op, f"names an unknown instruction: {missing.args[0]}") from missing
     _widths(op, lane_widths(instruction.parameters), lane_widths(instruction.results))
@@ -409,4 +416,3 @@ _CHECKS: dict[str, Callable[[Op, Program], None]] = {
     "yield": _check_yield,
 }
 assert _CHECKS.keys() == OPERATIONS.keys()
-__all__ = ["Argument", "Block", "Mask", "Mode", "Op", "Program", "Value", "VerifyError", "lane_widths", "verify"]

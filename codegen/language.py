@@ -72,7 +72,7 @@ def _arguments(function: Callable[..., None]) -> tuple[Argument, ...]:
     return tuple(arguments)
 
 
-# ---- identity and constants --------------------------------------------------------------------------------------------
+# ---- identity and constants ----------------------------------------------------------------------
 
 
 def _emit(name: str, width: int, *operands: Value, **attributes: Any) -> Value:
@@ -97,7 +97,7 @@ def constant(kind: type[L], value: int | float) -> L:
     return kind.constant(current(), value)
 
 
-# ---- memory ------------------------------------------------------------------------------------------------------------
+# ---- memory --------------------------------------------------------------------------------------
 
 
 def _address(value: Any, kinds: tuple[type[Lanes], ...], what: str) -> Value:
@@ -197,11 +197,11 @@ def lds_write_byte(address: I32 | U32 | int, value: Any) -> None:
 
 
 def barrier() -> None:
-    """Every thread of the workgroup meets here; LDS and global writes before it are visible to the workgroup after it."""
+    """Every thread of the workgroup meets here; writes before it, LDS and global, are visible to all after it."""
     current().record(Op("barrier"))
 
 
-# ---- across lanes, and float maximum ----------------------------------------------------------------------------------------
+# ---- across lanes, and float maximum -------------------------------------------------------------
 
 
 def readfirstlane(value: L) -> L:
@@ -210,7 +210,7 @@ def readfirstlane(value: L) -> L:
 
 
 def permute(value: L, lanes: Sequence[int]) -> L:
-    """Lane i takes the value of lane `lanes[i]`: 64 static numbers, or the pattern of 2, 4, 8, 16 or 32 lanes repeated."""
+    """Lane i takes the value of lane `lanes[i]`: 64 static numbers, or a pattern of 2 to 32 lanes repeated."""
     count = len(lanes)
     if count not in (2, 4, 8, 16, 32, LANES):
         raise ValueError(f"{current().where()}: permute takes 64 lane numbers or a pattern of 2 to 32, got {count}")
@@ -227,7 +227,7 @@ def minimum(a: F32, b: F32 | float) -> F32:
     return F32(current(), _emit("fminimum", 32, a.raw, a.coerce(b).raw))
 
 
-# ---- control -----------------------------------------------------------------------------------------------------------
+# ---- control -------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -258,7 +258,8 @@ def _check_carried(values: tuple[Any, ...], what: str) -> None:
     for index, value in enumerate(values):
         if not isinstance(value, (Lanes, Words)):
             raise TypeError(
-                f"{current().where()}: {what} value {index} is {value!r}; use lane values (constant(F32, 0.0) for numbers)"
+                f"{current().where()}: {what} value {index} is {value!r};"
+                " use lane values (constant(F32, 0.0) for numbers)"
             )
 
 

@@ -1,7 +1,7 @@
 """Runs a traced program on the CPU: the source's own bits, without any compiler.
 
-The waves of a workgroup run together: values are arrays (waves, 64), scalars (1, 1) or (waves, 1). Control flow is a mask
-of active lanes; every memory access is checked. A program becomes a list of Python closures once and runs for each
+The waves of a workgroup run together: values are arrays (waves, 64), scalars (1, 1) or (waves, 1). Control flow is a
+mask of active lanes; every memory access is checked. A program becomes a list of Python closures once and runs for each
 workgroup, in ascending order.
 """
 
@@ -13,12 +13,12 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from codegen.ir import LANES, Block, Op, Program, Value
+from codegen.ir import LANES, Block, Op, Program, Value, instruction_of
 from emu.engines.numpy_engine import FLOATS, OPERATIONS, SIGNED, UNSIGNED, NumpyEngine
 from emu.errors import EmulatorError, LaunchError, MemoryFault
 from emu.memory import Memory
 from gfx950.evidence import Evidence, rule
-from gfx950.isa.registry import INSTRUCTIONS, Instruction, lookup
+from gfx950.isa.registry import Instruction, load
 from gfx950.lanes import F32, U32, U64, Lanes, Mask, Mode, Words, float_bits
 
 Array = NDArray[Any]
@@ -28,8 +28,8 @@ SOURCE_STORES = rule(
     "source.store_order",
     Evidence.chosen,
     "a race free program cannot tell",
-    "In a source run an operation is done by all waves of a workgroup before the next one; where lanes of one store overlap,"
-    " the highest thread's bytes stay.",
+    "In a source run an operation is done by all waves of a workgroup before the next one; where lanes of one store"
+    " overlap, the highest thread's bytes stay.",
 )
 
 
@@ -57,9 +57,9 @@ def run_source(
 ) -> None:
     """Runs `grid` workgroups (1 to 3 numbers) of a program.
 
-    arguments: for pointers a C-contiguous numpy array (mapped in place, stores change it) or a device address of `memory`;
-    for scalars a Python or numpy number. Raises LaunchError for wrong arguments, MemoryFault and SourceError with kernel,
-    workgroup, wave, lane and source line.
+    arguments: for pointers a C-contiguous numpy array (mapped in place, stores change it) or a device address of
+    `memory`; for scalars a Python or numpy number. Raises LaunchError for wrong arguments, MemoryFault and SourceError
+    with kernel, workgroup, wave, lane and source line.
     """
     space = memory if memory is not None else Memory()
     shape = _grid(program, grid)
@@ -127,7 +127,7 @@ def _scalar(bits: int, width: int) -> Array:
     return np.array([[bits]], dtype=UNSIGNED[width])
 
 
-# ---- one workgroup at a time -------------------------------------------------------------------------------------------
+# ---- one workgroup at a time ---------------------------------------------------------------------
 
 
 class _Machine:
@@ -154,7 +154,7 @@ class _Machine:
 
 
 class _Group:
-    """The state of one workgroup: values, LDS, active lanes. whole: whether all live lanes are active and live is all."""
+    """The state of one workgroup: values, LDS, active lanes. whole: whether every lane of every wave is active."""
 
     __slots__ = ("active", "engine", "env", "lds", "machine", "whole", "workgroup")
 
@@ -229,7 +229,7 @@ class _GlobalBytes:
         return entry[0], (addresses & np.uint64(0xFFFFFFFF)).astype(np.int64)
 
 
-# ---- building steps ----------------------------------------------------------------------------------------------------
+# ---- building steps ------------------------------------------------------------------------------
 
 
 class _Builder:
@@ -394,11 +394,11 @@ def _step_workgroup_id(builder: _Builder, op: Op) -> Step:
     return run
 
 
-# ---- errors ------------------------------------------------------------------------------------------------------------
+# ---- errors --------------------------------------------------------------------------------------
 
 
 def _place(group: _Group, op: Op, flat: int | None = None) -> dict[str, Any]:
-    """Location fields: kernel, workgroup, operation with its source line, and the wave and lane of a flat thread index."""
+    """Location fields: kernel, workgroup, operation with its source line; of a flat thread index the wave and lane."""
     where: dict[str, Any] = {
         "kernel": group.machine.program.name,
         "workgroup": group.workgroup,
@@ -416,8 +416,9 @@ def _check_aligned(group: _Group, op: Op, addresses: Array, lanes: Array | None)
     bad = addresses & addresses.dtype.type(align - 1)
     if bad.any():
         at = int(np.flatnonzero(bad)[0])
+        what = f"{op.name} of {op.attributes['nbytes']} bytes at address {int(addresses[at]):#x}"
         raise SourceError(
-            f"{op.name} of {op.attributes['nbytes']} bytes at address {int(addresses[at]):#x}, which is not a multiple of {align}",
+            f"{what}, which is not a multiple of {align}",
             expected=f"addresses aligned to the {align} bytes the source states (align=)",
             advice="fix the address arithmetic, or state a smaller align",
             **_place(group, op, _thread(lanes, at)),
@@ -428,7 +429,7 @@ def _thread(lanes: Array | None, at: int) -> int:
     return at if lanes is None else int(lanes[at])
 
 
-# ---- memory ------------------------------------------------------------------------------------------------------------
+# ---- memory --------------------------------------------------------------------------------------
 
 
 def _active_flat(group: _Group, value: Array) -> tuple[Array, Array | None]:
@@ -569,14 +570,14 @@ def _step_barrier(builder: _Builder, op: Op) -> Step:
             raise SourceError(
                 f"a barrier is reached by {int(group.active.sum())} of {int(group.machine.live.sum())} threads",
                 expected="every thread of the workgroup at every barrier",
-                advice="take the barrier out of `when`, `branch` or a loop whose trips differ; the lane named is missing",
+                advice="take it out of `when`, `branch` or a loop whose trips differ; the lane named is missing",
                 **_place(group, op, at),
             )
 
     return run
 
 
-# ---- across lanes, and instructions ----------------------------------------------------------------------------------------
+# ---- across lanes, and instructions --------------------------------------------------------------
 
 
 def _check_sources(group: _Group, op: Op, wanted: Array) -> None:
@@ -586,7 +587,7 @@ def _check_sources(group: _Group, op: Op, wanted: Array) -> None:
         raise SourceError(
             f"{op.attributes.get('mnemonic', op.name)} reads a lane that is not active",
             expected="all lanes that exchange values to run together",
-            advice="move the exchange out of `when`, `branch` or the loop whose trips differ; the lane named is inactive",
+            advice="move it out of `when`, `branch` or the loop whose trips differ; the lane named is inactive",
             **_place(group, op, int(np.flatnonzero(bad)[0])),
         )
 
@@ -594,15 +595,24 @@ def _check_sources(group: _Group, op: Op, wanted: Array) -> None:
 def _step_permute(builder: _Builder, op: Op) -> Step:
     value, result = op.operands[0], op.results[0]
     lanes = np.array(op.attributes["lanes"])
-    targets = [lanes == n for n in range(LANES)]
+    span = _closed_span(op.attributes["lanes"])
 
     def run(group: _Group) -> None:
         if not group.whole:
-            read = np.stack([(group.active & t).any(axis=-1) for t in targets], axis=-1)
-            _check_sources(group, op, read)
+            spans = group.active.reshape(len(group.active), -1, span).any(axis=-1, keepdims=True)
+            _check_sources(group, op, np.repeat(spans, span, axis=-1).reshape(group.active.shape))
         group.env[result] = group.full(group.env[value])[:, lanes]
 
     return run
+
+
+def _closed_span(lanes: Sequence[int]) -> int:
+    """The smallest aligned run of lanes that a permutation stays in.
+
+    Such a run must be active as a whole: a permutation may become two moves, with other lanes of the run between them.
+    """
+    spans = (2, 4, 8, 16, 32)
+    return next((s for s in spans if all(n // s == i // s for i, n in enumerate(lanes))), LANES)
 
 
 def _step_readfirstlane(builder: _Builder, op: Op) -> Step:
@@ -646,13 +656,13 @@ _FAST |= {"ballot": _step_ballot, "gather": _step_gather}
 def _step_maximum(builder: _Builder, op: Op) -> Step:
     a, b = op.operands
     result = op.results[0]
+    name = {"fmaximum": "v_maximum3_f32", "fminimum": "v_minimum3_f32"}[op.name]
+    body = load().get(name)
     compute = _maximum if op.name == "fmaximum" else _minimum
-    name = "v_maximum3_f32" if op.name == "fmaximum" else "v_minimum3_f32"
 
     def run(group: _Group) -> None:
         x, y = (F32(group.engine, group.env[v]) for v in (a, b))
-        instruction = INSTRUCTIONS.get(name)
-        group.env[result] = (instruction.body(x, y, y) if instruction else compute(x, y)).raw
+        group.env[result] = (body.body(x, y, y) if body else compute(x, y)).raw
 
     return run
 
@@ -670,14 +680,13 @@ def _minimum(a: F32, b: F32) -> F32:
 
 
 def _step_inst(builder: _Builder, op: Op) -> Step:
-    instruction = lookup(op.attributes["mnemonic"])
+    instruction = instruction_of(op.attributes["mnemonic"])
     read = _reader(instruction, op)
     exchanges = instruction.ignores_exec or "permlane" in instruction.name or "mfma" in instruction.name
 
     def run(group: _Group) -> None:
         if exchanges and not group.whole:
-            running = group.active.any(axis=-1, keepdims=True)
-            _check_sources(group, op, group.full(running))
+            _check_sources(group, op, group.full(np.asarray(group.active.any(axis=-1, keepdims=True))))
         values = instruction.body(*read(group))
         flat = _flatten(values if isinstance(values, tuple) else (values,))
         group.env.update(zip(op.results, flat, strict=True))
@@ -728,7 +737,7 @@ def _words_reader(kind: type[Words], values: Sequence[Value]) -> Callable[[_Grou
     return lambda group: kind([U32(group.engine, group.env[v]) for v in values])
 
 
-# ---- control -----------------------------------------------------------------------------------------------------------
+# ---- control -------------------------------------------------------------------------------------
 
 
 def _run(group: _Group, steps: Sequence[Step]) -> None:
@@ -758,7 +767,7 @@ def _step_branch(builder: _Builder, op: Op) -> Step:
         outer = group.active, group.whole
         condition = group.env[mask]
         taken = [(outer[0] & c, *side) for c, side in zip((condition, ~condition), sides, strict=True)]
-        outcomes = []
+        outcomes: list[list[Array]] = []
         for active, steps, yielded in taken:
             if active.any() or (not outcomes and not taken[1][0].any()):
                 group.mask(active)

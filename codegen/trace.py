@@ -12,7 +12,7 @@ import gfx950.isa.registry
 import gfx950.lanes
 from codegen.ir import Argument, Block, Op, Program, Value, verify
 from gfx950.isa.registry import Instruction, Parameter
-from gfx950.lanes import PRIMITIVES, U32, U64, Lanes, Mode, Raw, Words
+from gfx950.lanes import PRIMITIVES, U32, U64, Lanes, Mask, Mode, Raw, Words
 
 _ROOT = Path(__file__).resolve().parent.parent
 _MACHINERY = {
@@ -24,7 +24,7 @@ _MACHINERY = {
 }
 _ACTIVE: list[Tracer] = []
 _MEMORY_PLACES = ("lds", "global", "scalar_memory")
-_STATE_PLACES = ("scc", "pc", "m0", "src0_pc")
+_STATE_PLACES = ("scc", "pc", "m0")
 
 
 class Tracer:
@@ -40,7 +40,7 @@ class Tracer:
         self._numbers = 0
         self._lines: dict[tuple[str, int], str] = {}
 
-    # ---- the Engine protocol -------------------------------------------------------------------------------------------
+    # ---- the Engine protocol -------------------------------------------------------------------------
 
     def apply(self, op: str, width: int, *operands: Raw) -> Value:
         """Records one primitive."""
@@ -72,7 +72,7 @@ class Tracer:
         """Records an instruction call; one without an intrinsic is traced through its body, which means the same."""
         bound = self._bind(instruction, args, kwargs)
         if not has_intrinsic(instruction):
-            return instruction.body(*(self.mode if p.kind is Mode else bound[p.name] for p in instruction.parameters))
+            return instruction.body(*(self._implicit(p, bound) for p in instruction.parameters))
         operands: list[Value] = []
         immediates: dict[str, int] = {}
         for parameter in instruction.parameters:
@@ -87,7 +87,15 @@ class Tracer:
         self.record(Op("inst", tuple(operands), tuple(v for r in results for v in raws(r)), attributes))
         return results[0] if len(results) == 1 else results or None
 
-    # ---- recording -----------------------------------------------------------------------------------------------------
+    def _implicit(self, parameter: Parameter, bound: dict[str, Any]) -> Any:
+        """A parameter of a traced body: MODE, EXEC, or what the caller gave."""
+        if parameter.kind is Mode:
+            return self.mode
+        if parameter.place == "exec":
+            return Mask.constant(self, 1).ballot()
+        return bound[parameter.name]
+
+    # ---- recording -----------------------------------------------------------------------------------
 
     def value(self, width: int) -> Value:
         """A new value."""
@@ -123,7 +131,7 @@ class Tracer:
             self._lines[key] = f"{_shown(key[0])}:{key[1]}"
         return self._lines[key]
 
-    # ---- instruction operands ------------------------------------------------------------------------------------------
+    # ---- instruction operands ------------------------------------------------------------------------
 
     def _bind(self, instruction: Instruction, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """Arguments by parameter name, each of the parameter's type."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import math
 
@@ -11,6 +12,11 @@ import pytest
 
 from codegen.kernels.drafter_attention.cases import CASES, Case, DataStyle, Request, build
 from codegen.kernels.drafter_attention.cases import _rotations as rotations
+
+
+@functools.cache
+def built(name):
+    return build(CASES[name])
 
 
 def is_nan(codes):
@@ -30,7 +36,7 @@ def live_mask(case, inputs):
 
 @pytest.mark.parametrize("name", CASES)
 def test_every_byte_but_the_live_keys_is_nan(name):
-    inputs = build(CASES[name])
+    inputs = built(name)
     live = live_mask(CASES[name], inputs)
     assert is_nan(inputs.cache[~live]).all()
     assert not is_nan(inputs.cache[live]).any()
@@ -44,7 +50,7 @@ def test_every_byte_but_the_live_keys_is_nan(name):
 
 @pytest.mark.parametrize("name", CASES)
 def test_shapes_tables_and_slots(name):
-    case, inputs = CASES[name], build(CASES[name])
+    case, inputs = CASES[name], built(name)
     assert inputs.case == name
     assert inputs.qkv.shape == (inputs.tokens, 2304)
     assert inputs.cache.shape[1:] == (128, 256)
@@ -78,7 +84,7 @@ def test_the_cases_cover_what_they_are_for():
     assert {1, 16} <= {len(c.requests) for c in CASES.values()}
     assert any(c.na > len(r.blocks) > 0 for c in CASES.values() for r in c.requests)
     assert any(r.writes and r.first_position % 128 > 121 for c in CASES.values() for r in c.requests)
-    tables = np.concatenate([build(CASES[n]).block_table.reshape(-1) for n in ("padded", "far", "default")])
+    tables = np.concatenate([built(n).block_table.reshape(-1) for n in ("padded", "far", "default")])
     assert (tables < 0).any()
     assert (tables > 1000).any()
     assert Request(100, 4400).window == (0, 34 * 128 - 1)
@@ -86,7 +92,7 @@ def test_the_cases_cover_what_they_are_for():
 
 
 def test_the_physical_blocks_are_shuffled():
-    table = build(CASES["blocks_34"]).block_table[0, :34]
+    table = built("blocks_34").block_table[0, :34]
     assert sorted(table.tolist()) != table.tolist()
 
 
@@ -109,7 +115,7 @@ PINNED = {
 
 
 def combined_digest(name):
-    digests = build(CASES[name]).digests()
+    digests = built(name).digests()
     return hashlib.sha256(" ".join(f"{k}={v}" for k, v in sorted(digests.items())).encode()).hexdigest()[:16]
 
 

@@ -6,6 +6,7 @@ The emulation follows choices.md step by step, with blocks and partitions but wi
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import ml_dtypes
 import numpy as np
@@ -218,14 +219,10 @@ def emulate(inputs, *faults):
     return a8, as8, cache
 
 
-_BUILT: dict[str, tuple] = {}
-
-
+@functools.cache
 def built(name):
-    if name not in _BUILT:
-        inputs = build(CASES[name])
-        _BUILT[name] = inputs, reference(inputs)
-    return _BUILT[name]
+    inputs = build(CASES[name])
+    return inputs, reference(inputs)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -237,7 +234,7 @@ def test_the_emulated_kernel_is_within_the_bounds(name):
 PERMITTED = ("exp off by 1 ulp", "rsq off by 1 ulp", "another order", "contracted")
 
 
-@pytest.mark.parametrize("name", ["default", "blocks_34", "large", "sink", "codes", "zeros", "tiny"])
+@pytest.mark.parametrize("name", ["default", "large", "sink", "codes", "zeros"])
 @pytest.mark.parametrize("change", PERMITTED)
 def test_what_the_derivation_permits_is_within_the_bounds(change, name):
     """The bounds hold for any v_exp_f32 and v_rsq_f32 of 1 ulp, any order of sums, and with or without contraction."""
@@ -317,26 +314,25 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize(("fault", "name"), FAULTS.items())
-def test_a_fault_leaves_the_bounds(fault, name):
-    inputs, expected = built(name)
+@functools.cache
+def found_by(fault):
+    """The quantities in which the check sees the fault."""
+    inputs, expected = built(FAULTS[fault])
     with np.errstate(invalid="ignore"):
-        found = check_outputs(inputs, expected, *emulate(inputs, fault))
-    assert found
+        return {violation.quantity for violation in check_outputs(inputs, expected, *emulate(inputs, fault))}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_leaves_the_bounds(fault):
+    assert found_by(fault)
 
 
 def test_the_unquantised_bound_alone_finds_most_faults():
     """`out` knows nothing of partitions and of P's rounding; it still sees every fault that moves an output."""
-    seen = set()
-    for fault, name in FAULTS.items():
-        inputs, expected = built(name)
-        with np.errstate(invalid="ignore"):
-            found = check_outputs(inputs, expected, *emulate(inputs, fault))
-        if any(violation.quantity == "out" for violation in found):
-            seen.add(fault)
     rounding_only = {"P unscaled", "P toward zero", "P not quantised", "l of rounded P", "no bf16", "q in bf16"}
     one_key_of_4096 = {"no row mask", "window longer by 1", "window shorter by 1"}
-    assert set(FAULTS) - seen <= rounding_only | one_key_of_4096 | {"slot -1 written"}
+    missed = {fault for fault in FAULTS if "out" not in found_by(fault)}
+    assert missed <= rounding_only | one_key_of_4096 | {"slot -1 written"}
 
 
 MODELS = {
@@ -400,10 +396,10 @@ def test_scale_bytes_are_those_of_the_float32_rule_for_every_bf16():
     amax = (np.arange(0x7F80, dtype=np.uint32) << 16).view(F)
     bits = (amax * F(1 / 448)).view(np.uint32)
     by_float32 = np.clip((bits >> 23) + ((bits & 0x7FFFFF) != 0), 1, 254)
-    groups = np.zeros((len(amax), 16, 128))
-    groups[:, 0, 5] = amax
-    assert reference_module._scale_bytes(groups)[:, 0].tolist() == by_float32.tolist()
-    assert (reference_module._scale_bytes(groups)[:, 1:] == 1).all()
+    groups = np.zeros((len(amax), 32))
+    groups[np.arange(len(amax)), np.arange(len(amax)) % 32] = amax
+    got = reference_module._scale_bytes(groups.reshape(-1, 16, 128))
+    assert got.reshape(-1).tolist() == by_float32.tolist()
 
 
 def test_padding_gives_zero_rows_with_the_scale_of_a_zero_block():

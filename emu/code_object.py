@@ -26,7 +26,7 @@ from gfx950.evidence import Evidence, rule
 
 rule(
     "code_object.descriptor",
-    Evidence.published,
+    Evidence.spec,
     "LLVM AMDGPUUsage, 'Kernel Descriptor'; every field checked against LLVM's assembler",
     "The bits of the kernel descriptor set the registers, modes and preloaded values of a launch.",
 )
@@ -36,7 +36,8 @@ ELFOSABI_AMDGPU_HSA = 64
 NT_AMDGPU_METADATA = 32
 ET_REL, ET_DYN = 1, 3
 SHN_UNDEF, SHN_ABS, SHN_COMMON, SHN_AMDGPU_LDS = 0, 0xFFF1, 0xFFF2, 0xFF00
-PT_LOAD, PF_EXECUTE, PF_WRITE = "PT_LOAD", 1, 2
+SHT_NULL, SHT_NOBITS = 0, 8
+PT_LOAD, PF_EXECUTE = "PT_LOAD", 1
 ABI_VERSIONS = {2: 4, 3: 5, 4: 6}  # EI_ABIVERSION to code object version
 DESCRIPTOR_BYTES = 64
 ENTRY_ALIGNMENT = 256
@@ -328,7 +329,8 @@ def _check_extents(data: bytes) -> None:
                 struct.unpack_from("<Q", data, row + at),
                 struct.unpack_from("<Q", data, row + length),
             )
-            empty = name == "section header" and struct.unpack_from("<I", data, row + 4)[0] in (0, 8)
+            kind = struct.unpack_from("<I", data, row + 4)[0]
+            empty = name == "section header" and kind in (SHT_NULL, SHT_NOBITS)
             if not empty and offset + extent > len(data):
                 raise _damaged(
                     f"{name} {index} points at {offset:#x}..{offset + extent:#x} of a file of {len(data)} bytes"
@@ -378,9 +380,7 @@ class _Layout:
         """Bytes of the image at a virtual address; CodeObjectError when they are not all in it."""
         offset = address - self.base
         if offset < 0 or size < 0 or offset + size > len(self.image):
-            raise _damaged(
-                f"{size} bytes at virtual address {address:#x} are outside its image of {len(self.image)} bytes"
-            )
+            raise _damaged(f"{size} bytes at {address:#x} are outside its image of {len(self.image)} bytes")
         return self.image[offset : offset + size].tobytes()
 
     def write(self, address: int, value: bytes) -> None:
@@ -420,6 +420,14 @@ def _kind(symbol: Any) -> str:
     return {"STT_FUNC": "function", "STT_OBJECT": "object"}.get(symbol["st_info"]["type"], "other")
 
 
+def _missing(symbol: Any) -> CodeObjectError:
+    return CodeObjectError(
+        f"the code object needs the symbol {symbol.name!r}, which it does not define",
+        expected="an object that is complete in itself",
+        advice="compile with -nogpulib and no external symbols, or link all its objects together",
+    )
+
+
 class _Linked(_Layout):
     """A shared object: the loader's view, PT_LOAD segments at their virtual addresses above the base."""
 
@@ -434,15 +442,15 @@ class _Linked(_Layout):
         for segment in segments:
             data, start = segment.data(), segment["p_vaddr"]
             if len(data) > segment["p_memsz"]:
-                raise _damaged(
-                    f"the segment at {start:#x} has {len(data)} bytes for {segment['p_memsz']} bytes of memory"
-                )
+                raise _damaged(f"the segment at {start:#x} has more bytes in the file than in memory")
             image[start : start + len(data)] = np.frombuffer(data, np.uint8)
         return image
 
     def symbol_address(self, symbol: Any) -> int:
-        value: int = symbol["st_value"]
-        return value if _section_index(symbol) == SHN_ABS else self.base + value
+        index, value = _section_index(symbol), int(symbol["st_value"])
+        if index == SHN_UNDEF and symbol["st_info"]["bind"] != "STB_WEAK":
+            raise _missing(symbol)
+        return value if index in (SHN_ABS, SHN_UNDEF) else self.base + value
 
     def tables(self) -> Iterable[Any]:
         return list(super().tables()) or self._dynamics()
@@ -515,11 +523,7 @@ class _Relocatable(_Layout):
         if index == SHN_UNDEF and symbol["st_info"]["bind"] == "STB_WEAK":
             return 0
         if index in (SHN_UNDEF, SHN_COMMON, SHN_AMDGPU_LDS):
-            raise CodeObjectError(
-                f"the relocatable object needs the symbol {symbol.name!r}, which it does not define",
-                expected="an object that is complete in itself",
-                advice="compile with -nogpulib and no external symbols, or link the objects first",
-            )
+            raise _missing(symbol)
         return value  # a symbol of a section that is not loaded, e.g. debug information
 
     def code(self) -> list[Code]:
@@ -674,10 +678,7 @@ def _kernel(
     address = symbols[symbol_name].address
     descriptor = decode_descriptor(layout.read(address, DESCRIPTOR_BYTES))
     if descriptor.wave32 or facts.get(".wavefront_size", 64) != 64:
-        raise CodeObjectError(
-            f"kernel {name!r} is compiled for wave32", expected="wave64, the only wave size of gfx950",
-            advice="compile for gfx950 without -mwavefrontsize32", kernel=name,
-        )  # fmt: skip
+        raise _wave32(name)
     required = facts.get(".reqd_workgroup_size")
     return Kernel(
         name=name,
@@ -692,6 +693,15 @@ def _kernel(
         uniform_workgroup_size=bool(facts.get(".uniform_work_group_size", 0)),
         has_metadata=row is not None,
         disagreements=tuple(_disagreements(descriptor, facts)),
+    )
+
+
+def _wave32(name: str) -> CodeObjectError:
+    return CodeObjectError(
+        f"kernel {name!r} is compiled for wave32",
+        expected="wave64, the only wave size of gfx950",
+        advice="compile for gfx950 without -mwavefrontsize32",
+        kernel=name,
     )
 
 

@@ -63,9 +63,15 @@ rule(
 )
 rule(
     "launch.preload_entry",
-    Evidence.published,
+    Evidence.spec,
     "LLVM AMDGPUUsage, 'Preloaded Kernel Arguments'",
     "A kernel with preloaded arguments starts 256 bytes after its entry, past the prologue that loads them.",
+)
+rule(
+    "launch.hidden_arguments",
+    Evidence.spec,
+    "LLVM AMDGPUUsage, code object V5 metadata, kernel argument value kinds",
+    "hidden_block_count counts full workgroups only, hidden_remainder is the size of the partial one (0 if none).",
 )
 rule(
     "launch.hip_values",

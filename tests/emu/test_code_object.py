@@ -484,6 +484,12 @@ def test_unresolved_symbols_and_misaligned_kernels_are_named():
     source = kernel_source(body="s_mov_b32 s0, missing@abs32@lo\n s_endpgm")
     with pytest.raises(CodeObjectError, match="needs the symbol 'missing', which it does not define"):
         load(assembled(source))
+    shared = linked(assembled(kernel_source() + ".data\n.quad missing\n.weak perhaps\n.quad perhaps\n"))
+    with pytest.raises(CodeObjectError, match="needs the symbol 'missing', which it does not define"):
+        load(shared)
+    weak = ".data\n.protected words\n.globl words\nwords:\n.weak perhaps\n.quad perhaps + 5\n"
+    for data in (assembled(kernel_source() + weak), linked(assembled(kernel_source() + weak))):
+        assert read(load(data, 0x5000), "words", 0, 8) == 5
     source = kernel_source().replace(".p2align 8", "s_nop 0")
     with pytest.raises(CodeObjectError, match=r"kernel 'k' starts at 0x4, .* multiple of 256(.|\n)*write .p2align 8"):
         load(assembled(source))

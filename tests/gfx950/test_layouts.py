@@ -20,7 +20,7 @@ SCALED_32 = "v_mfma_scale_f32_32x32x64_f8f6f4"
 
 def every_operand():
     for name, instruction in MATRIX_INSTRUCTIONS.items():
-        for operand in "ABCD":
+        for operand in "ABD":  # C is laid out as D: see the expanded formulas
             if instruction.has_formats and operand in "AB":
                 for spelled in layouts.FORMAT_BITS:
                     formats = {f"{operand.lower()}_format": spelled}

@@ -5,6 +5,11 @@ last place of a rounding boundary; the cores are far more accurate than that (me
 correctly. The collected ones are compared with MPFR at 200 bits, and a fixed list of the hardest always is.
 """
 
+import hashlib
+import os
+import subprocess
+import sys
+
 import gmpy2
 import numba
 import numpy as np
@@ -271,6 +276,43 @@ def test_rcp_is_the_nearest_by_integer_arithmetic():
     want = quotient + (2 * rest >= mantissas)
     got = run("v_rcp_f32", (mantissas + (126 << 23)).astype(np.uint32))
     assert np.array_equal(got.astype(np.int64), want + (125 << 23))
+
+
+def test_sqrt_is_the_nearest_by_integer_arithmetic():
+    """sqrt of m * 2^23 and of m * 2^24 to the unit: the root's neighbours at half a unit, squared, lie around it."""
+    mantissas = np.random.default_rng(6).integers(1 << 23, 1 << 24, 100000)
+    for binade in (0, 1):
+        roots = run("v_sqrt_f32", (mantissas + ((126 + binade) << 23)).astype(np.uint32)).astype(np.int64) - (126 << 23)
+        square = mantissas << (25 + binade)
+        assert np.all(((2 * roots - 1) ** 2 < square) & (square < (2 * roots + 1) ** 2))
+
+
+def digest():
+    generator = np.random.default_rng(8)
+    bits = np.concatenate([SPECIAL, generator.integers(0, 1 << 32, 20000, dtype=np.uint32)])
+    near = generator.integers(0x2F800000, 0x43000000, 20000, dtype=np.uint32)
+    bits = np.concatenate([bits, near, near | np.uint32(1 << 31)])
+    names = ("v_exp_f32", "v_log_f32", "v_rcp_f32", "v_exp_f16")
+    return hashlib.sha256(b"".join(run(name, bits).tobytes() for name in names)).hexdigest()
+
+
+PLAIN_HOST = """
+import importlib.util, torch
+spec = importlib.util.spec_from_file_location("there", {path!r})
+there = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(there)
+assert torch.set_flush_denormal(True)
+print(there.digest())
+"""
+
+
+def test_a_plain_host_that_flushes_subnormals_gives_the_same_bits(tmp_path):
+    """The same results compiled for the oldest processor of this kind, and with the host's own subnormals off."""
+    pytest.importorskip("torch")
+    host = {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": "", "NUMBA_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-c", PLAIN_HOST.format(path=__file__)]
+    done = subprocess.run(command, env=os.environ | host, capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == digest(), done.stderr
 
 
 def test_a_table_answers_its_range_and_nothing_else():

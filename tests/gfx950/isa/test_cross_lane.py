@@ -89,7 +89,7 @@ def test_permute_highest_lane_wins(wave, assemble, mask, spread):
     assert wave.vgprs[5].tolist() == [p if a else o for p, o, a in zip(pushed, old, on, strict=True)]
 
 
-def test_permute_prints_the_manuals_example(wave, assemble):
+def test_permute_gives_the_manuals_example(wave, assemble):
     """The example of DS_PERMUTE: data A B C D, targets 0 0 3 1 give B D 0 C. [12.12, E28]"""
     wave.set_exec(0xF)
     wave.vgprs[1][:4] = [0, 0, 12, 4]
@@ -126,7 +126,8 @@ def test_swizzle(wave, assemble, pattern, mask):
         assert wave.vgprs[5][n] == (old[n] if not on[n] else source[j] if on[j] else 0), n
 
 
-MANUAL = [  # offset, sources of lanes 0.. as printed with DS_SWIZZLE_B32 in the manual's 12.12
+# Written out by hand: FFT reverses the bits the mask leaves and keeps the others; rotate counts in the unmasked bits.
+TABLES = [  # offset, source lanes of lanes 0..
     (0xE000, [0, 16, 8, 24, 4, 20, 12, 28, 2, 18, 10, 26, 6, 22, 14, 30, 1, 17, 9, 25, 5, 21, 13, 29, 3, 19, 11, 27]),
     (0xE010, [0, 8, 4, 12, 2, 10, 6, 14, 1, 9, 5, 13, 3, 11, 7, 15, 16, 24, 20, 28, 18, 26, 22, 30, 17, 25, 21, 29]),
     (0xE01F, list(range(32))),
@@ -137,7 +138,7 @@ MANUAL = [  # offset, sources of lanes 0.. as printed with DS_SWIZZLE_B32 in the
 ]
 
 
-@pytest.mark.parametrize(("offset", "expected"), MANUAL)
+@pytest.mark.parametrize(("offset", "expected"), TABLES)
 def test_swizzle_tables(offset, expected):
     assert [swizzle_source(offset, n) for n in range(len(expected))] == expected
     assert [swizzle_source(offset, n + 32) for n in range(len(expected))] == [n + 32 for n in expected]

@@ -1,4 +1,4 @@
-"""Every scalar, LDS and memory definition against LLVM's assembler: its operand widths are accepted, its bits decode back."""
+"""Every scalar, LDS and memory definition against LLVM's assembler: operand widths fit, bits decode back."""
 
 import pytest
 

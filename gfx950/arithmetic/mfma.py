@@ -128,24 +128,91 @@ DEFAULT = MfmaModel()
 _GFX942 = "MMA-Sim 2.1.1 (arXiv 2511.10909): MI300X probes and random full-bit tests"
 RULES: tuple[Rule, ...] = (
     rule("mfma.group_length.f16_bf16", Evidence.carried, _GFX942, "f16 and bf16: groups of 8 products."),
-    rule("mfma.group_length.fp8_bf8", Evidence.carried, _GFX942, "fp8 and bf8: groups of 16 products, at every K and also in F8F6F4."),
-    rule("mfma.group_length.fp6_fp4", Evidence.chosen, "nothing published", "fp6, bf6, fp4: the same group step as fp8."),
-    rule("mfma.group_order", Evidence.carried, _GFX942, "Groups follow each other in ascending logical k, each through a rounded f32."),
-    rule("mfma.split", Evidence.carried, _GFX942, "8-bit formats align even and odd k apart, then floor both to the larger exponent."),
-    rule("mfma.product_bits", Evidence.carried, _GFX942, "Products are cut toward zero 24 bits below the group's largest exponent."),
-    rule("mfma.dot_bits", Evidence.carried, _GFX942, "The group sum is floored 32 bits below the larger of its and C's exponent."),
+    rule(
+        "mfma.group_length.fp8_bf8",
+        Evidence.carried,
+        _GFX942,
+        "fp8 and bf8: groups of 16 products, at every K and also in F8F6F4.",
+    ),
+    rule(
+        "mfma.group_length.fp6_fp4", Evidence.chosen, "nothing published", "fp6, bf6, fp4: the same group step as fp8."
+    ),
+    rule(
+        "mfma.group_order",
+        Evidence.carried,
+        _GFX942,
+        "Groups follow each other in ascending logical k, each through a rounded f32.",
+    ),
+    rule(
+        "mfma.split",
+        Evidence.carried,
+        _GFX942,
+        "8-bit formats align even and odd k apart, then floor both to the larger exponent.",
+    ),
+    rule(
+        "mfma.product_bits",
+        Evidence.carried,
+        _GFX942,
+        "Products are cut toward zero 24 bits below the group's largest exponent.",
+    ),
+    rule(
+        "mfma.dot_bits",
+        Evidence.carried,
+        _GFX942,
+        "The group sum is floored 32 bits below the larger of its and C's exponent.",
+    ),
     rule("mfma.c_bits", Evidence.carried, _GFX942, "C is floored 24 bits below that exponent."),
-    rule("mfma.c_window", Evidence.carried, _GFX942, "8-bit formats drop C more than 25 binades below; f16 and bf16 never drop it."),
-    rule("mfma.sum_bits", Evidence.carried, _GFX942, "The total is floored 31 bits below its exponent, then rounded to nearest even."),
+    rule(
+        "mfma.c_window",
+        Evidence.carried,
+        _GFX942,
+        "8-bit formats drop C more than 25 binades below; f16 and bf16 never drop it.",
+    ),
+    rule(
+        "mfma.sum_bits",
+        Evidence.carried,
+        _GFX942,
+        "The total is floored 31 bits below its exponent, then rounded to nearest even.",
+    ),
     rule("mfma.product_overflow", Evidence.carried, _GFX942, "A bf16 product of 2^128 or more is Inf before summing."),
-    rule("mfma.subnormals", Evidence.spec, "CDNA4 ISA 7.1.2, 7.4", "Subnormal inputs, C and D are kept whatever MODE says."),
-    rule("mfma.overflow", Evidence.spec, "CDNA4 ISA 7.1.2", "An f32 that overflows is Inf, or the largest finite value under FP16_OVFL."),
-    rule("mfma.overflow_step", Evidence.chosen, "nothing published", "FP16_OVFL acts at every group's rounding; an Inf that came in stays Inf."),
-    rule("mfma.specials", Evidence.carried, _GFX942, "Inf * 0 and Inf - Inf are NaN; Inf and NaN of A, B and C propagate."),
+    rule(
+        "mfma.subnormals",
+        Evidence.spec,
+        "CDNA4 ISA 7.1.2, 7.4",
+        "Subnormal inputs, C and D are kept whatever MODE says.",
+    ),
+    rule(
+        "mfma.overflow",
+        Evidence.spec,
+        "CDNA4 ISA 7.1.2",
+        "An f32 that overflows is Inf, or the largest finite value under FP16_OVFL.",
+    ),
+    rule(
+        "mfma.overflow_step",
+        Evidence.chosen,
+        "nothing published",
+        "FP16_OVFL acts at every group's rounding; an Inf that came in stays Inf.",
+    ),
+    rule(
+        "mfma.specials",
+        Evidence.carried,
+        _GFX942,
+        "Inf * 0 and Inf - Inf are NaN; Inf and NaN of A, B and C propagate.",
+    ),
     rule("mfma.nan_bits", Evidence.chosen, "nothing published", "Every NaN result is 0x7FC00000."),
     rule("mfma.signed_zero", Evidence.carried, _GFX942, "An exactly zero total is +0, also for C = -0."),
-    rule("mfma.scale_entry", Evidence.chosen, "CDNA4 ISA 7.2 gives only the value", "Block scales add to product exponents before C is aligned."),
-    rule("mfma.scale_nan", Evidence.chosen, "CDNA4 ISA 7.2: 0xFF is NaN", "A NaN scale makes its whole row or column NaN, even with zero data."),
+    rule(
+        "mfma.scale_entry",
+        Evidence.chosen,
+        "CDNA4 ISA 7.2 gives only the value",
+        "Block scales add to product exponents before C is aligned.",
+    ),
+    rule(
+        "mfma.scale_nan",
+        Evidence.chosen,
+        "CDNA4 ISA 7.2: 0xFF is NaN",
+        "A NaN scale makes its whole row or column NaN, even with zero data.",
+    ),
 )
 
 
@@ -221,7 +288,9 @@ def evaluate(name: str, inputs: Words, parameters: int, model: MfmaModel = DEFAU
     _check_formats(name, *formats)
     outputs = np.empty((NATIVES[name].n_out, 64), np.uint32)
     settings = mfma_rule.Settings(model.group_order, model.scale_entry, model.nan_bits)
-    mfma_rule.run_registers(np.ascontiguousarray(inputs), outputs, parameters, SHAPES[name], model.group_rule(*formats), settings)
+    mfma_rule.run_registers(
+        np.ascontiguousarray(inputs), outputs, parameters, SHAPES[name], model.group_rule(*formats), settings
+    )
     return outputs
 
 
@@ -252,7 +321,9 @@ def multiply(a: Operand, b: Operand, c: Words, model: MfmaModel = DEFAULT, *, cl
     formats = int(a.format), int(b.format)
     order = np.arange(depth)
     d = np.empty(c.shape, np.uint32)
-    mfma_rule.multiply_codes(a.codes, b.codes, *scales, np.ascontiguousarray(c), d, order, formats, group, settings, clamp)
+    mfma_rule.multiply_codes(
+        a.codes, b.codes, *scales, np.ascontiguousarray(c), d, order, formats, group, settings, clamp
+    )
     return d
 
 

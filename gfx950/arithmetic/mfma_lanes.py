@@ -123,7 +123,9 @@ def _call(name: str, builder: Any, kinds: Any, values: Any) -> Any:
     """A call of LLVM's `name` on float vectors."""
     vector = kinds[0].vector
     kind = ir.FunctionType(vector, [vector] * len(values))
-    return builder.call(cgutils.get_or_insert_function(builder.module, kind, f"{name}.v{WIDTH}{kinds[0].element}"), values)
+    return builder.call(
+        cgutils.get_or_insert_function(builder.module, kind, f"{name}.v{WIDTH}{kinds[0].element}"), values
+    )
 
 
 def _pointer(builder: Any, base: Any, index: Any, vector: Any) -> Any:

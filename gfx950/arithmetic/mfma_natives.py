@@ -133,7 +133,9 @@ def quad_of(inputs: Any, word: int, bit: int, field_bits: int) -> Any:
 
 
 @inlined
-def decode_quads(inputs: Any, register: int, shape: Any, format_: int, field_bits: int, values: Any, exponents: Any, flags: Any) -> None:
+def decode_quads(
+    inputs: Any, register: int, shape: Any, format_: int, field_bits: int, values: Any, exponents: Any, flags: Any
+) -> None:
     """Values [k][row] of a small-format operand that starts at `register`, exponents as bytes [k / 4][row], flags [row] of its specials."""
     low = splat_i32(255)
     for row in range(0, shape.rows, WIDTH):
@@ -163,7 +165,9 @@ def decode_small(inputs: Any, register: int, shape: Any, format_: int, values: A
 
 
 @compiled
-def decode_halves(inputs: Any, register: int, shape: Any, format_: int, values: Any, exponents: Any, flags: Any) -> None:
+def decode_halves(
+    inputs: Any, register: int, shape: Any, format_: int, values: Any, exponents: Any, flags: Any
+) -> None:
     """Significands and exponents [k][row] of an f16 or bf16 operand, and flags [row] of its specials."""
     for row in range(0, shape.rows, WIDTH):
         seen = splat_i32(0)
@@ -178,7 +182,9 @@ def decode_halves(inputs: Any, register: int, shape: Any, format_: int, values: 
 
 
 @inlined
-def decode_operand(inputs: Any, register: int, shape: Any, format_: int, half: bool, values: Any, exponents: Any, flags: Any) -> None:
+def decode_operand(
+    inputs: Any, register: int, shape: Any, format_: int, half: bool, values: Any, exponents: Any, flags: Any
+) -> None:
     if half:
         decode_halves(inputs, register, shape, format_, values, exponents, flags)
     else:
@@ -240,7 +246,9 @@ def sum_split(a: Any, b: Any, rows: int, i: int, j: int, start: int, length: int
 
 
 @inlined
-def sum_small(a: Any, ae: Any, b: Any, be: Any, rows: int, i: int, j: int, start: int, length: int, smallest: int) -> Any:
+def sum_small(
+    a: Any, ae: Any, b: Any, be: Any, rows: int, i: int, j: int, start: int, length: int, smallest: int
+) -> Any:
     """Steps a to c for formats up to 8 bits: sums, their units' exponents, exponents. Four exponents of ascending k share a lane.
 
     Where even the smallest product there can be (2^smallest) lies above the cut of all sixteen columns, nothing is cut or floored.
@@ -259,7 +267,9 @@ def sum_small(a: Any, ae: Any, b: Any, be: Any, rows: int, i: int, j: int, start
 
 
 @inlined
-def sum_group(a: Any, ae: Any, b: Any, be: Any, rows: int, i: int, j: int, start: int, length: int, half: bool, smallest: int) -> Any:
+def sum_group(
+    a: Any, ae: Any, b: Any, be: Any, rows: int, i: int, j: int, start: int, length: int, half: bool, smallest: int
+) -> Any:
     """Steps a to c: sums, their units' exponents, and the exponent of the products."""
     if half:
         total, exponent = sum_halves(a, ae, b, be, rows, i, j, start, length)
@@ -343,7 +353,11 @@ def plain_element(inputs: Any, parameters: int, shape: Any, group: Any, row: int
     a, b = np.empty(depth, np.uint16), np.empty(depth, np.uint16)
     unpack_row(registers[:n], shape, FIELD_BITS[formats[0]], row, a)
     unpack_row(registers[n : 2 * n], shape, FIELD_BITS[formats[1]], column, b)
-    products, scales, order = np.empty((3, depth), np.int64), np.empty(depth if shape.blocks else 0, np.int64), np.arange(depth)
+    products, scales, order = (
+        np.empty((3, depth), np.int64),
+        np.empty(depth if shape.blocks else 0, np.int64),
+        np.arange(depth),
+    )
     fill_products(a, b, order, formats, products)
     if shape.blocks:
         scaled = parameters >> 6 & 1 != 0
@@ -355,7 +369,9 @@ def plain_element(inputs: Any, parameters: int, shape: Any, group: Any, row: int
 
 
 @compiled
-def replace_lanes(inputs: Any, outputs: Any, parameters: int, shape: Any, group: Any, place: Any, lanes: Any, c: Any) -> None:
+def replace_lanes(
+    inputs: Any, outputs: Any, parameters: int, shape: Any, group: Any, place: Any, lanes: Any, c: Any
+) -> None:
     """Writes the plain rule's result over the lanes of a mask. place: row, first column, index of the output word."""
     row, column, word = place
     wanted, c_words = stack_words(), stack_words()
@@ -364,7 +380,9 @@ def replace_lanes(inputs: Any, outputs: Any, parameters: int, shape: Any, group:
     for lane in range(WIDTH):
         if wanted[lane]:
             c_bits = np.int64(c_words[lane]) & 0xFFFFFFFF
-            outputs[word + lane] = np.uint32(plain_element(inputs, parameters, shape, group, row, column + lane, c_bits))
+            outputs[word + lane] = np.uint32(
+                plain_element(inputs, parameters, shape, group, row, column + lane, c_bits)
+            )
 
 
 @inlined
@@ -380,7 +398,9 @@ def c_word(shape: Any, row: int, column: int) -> int:
 
 
 @inlined
-def step_lanes(operands: Any, shape: Any, i: int, j: int, start: int, length: int, c: Any, half: bool, overflow_bits: int) -> Any:
+def step_lanes(
+    operands: Any, shape: Any, i: int, j: int, start: int, length: int, c: Any, half: bool, overflow_bits: int
+) -> Any:
     """One group of sixteen elements joined to C; and the exponent of its products."""
     a, ae, a_scales, b, be, b_scales, smallest = operands
     total, unit, exponent = sum_group(a, ae, b, be, shape.rows, i, j, start, length, half, smallest)
@@ -404,7 +424,18 @@ def chain_rows(operands: Any, shape: Any, i: int, j: int, c: Any, c_next: Any, h
 
 
 @inlined
-def finish_row(inputs: Any, outputs: Any, parameters: int, shape: Any, place: Any, flags: Any, c: Any, d: Any, highest: Any, half: bool) -> None:
+def finish_row(
+    inputs: Any,
+    outputs: Any,
+    parameters: int,
+    shape: Any,
+    place: Any,
+    flags: Any,
+    c: Any,
+    d: Any,
+    highest: Any,
+    half: bool,
+) -> None:
     """Writes sixteen elements, NaN where a NaN went in, and by the plain rule where Inf did. place: row, first column, output word."""
     nan = ((c & splat_i32(0x7FFFFFFF)) > splat_i32(0x7F800000)) | ((flags & splat_i32(HAS_NAN)) > splat_i32(0))
     store(outputs, place[2], select(nan, splat_i32(NAN_BITS), d))
@@ -434,10 +465,23 @@ def run(inputs: Any, outputs: Any, parameters: int, shape: Any, half: bool) -> N
         for j in range(0, rows, WIDTH):
             word, next_word, columns = c_word(shape, i, j), c_word(shape, i + 1, j), load_i32(b_flags, j)
             c, c_next = load_i32(inputs, c_start + word), load_i32(inputs, c_start + next_word)
-            d, highest, d_next, highest_next = chain_rows(operands, shape, i, j, c, c_next, half, overflow_of(parameters))
+            d, highest, d_next, highest_next = chain_rows(
+                operands, shape, i, j, c, c_next, half, overflow_of(parameters)
+            )
             flags, flags_next = splat_i32(a_flags[i]) | columns, splat_i32(a_flags[i + 1]) | columns
             finish_row(inputs, outputs, parameters, shape, (i, j, word), flags, c, d, highest, half)
-            finish_row(inputs, outputs, parameters, shape, (i + 1, j, next_word), flags_next, c_next, d_next, highest_next, half)
+            finish_row(
+                inputs,
+                outputs,
+                parameters,
+                shape,
+                (i + 1, j, next_word),
+                flags_next,
+                c_next,
+                d_next,
+                highest_next,
+                half,
+            )
 
 
 _F8F6F4_16X16X128 = SHAPES["mfma_f8f6f4_16x16x128"]

@@ -195,7 +195,9 @@ def group_step(products: Any, start: int, fraction: int, c: int, group: Any, nan
 
 
 @compiled
-def chain(products: Any, start: int, end: int, fraction: int, c: int, group: Any, nan_bits: int, overflow_bits: int) -> int:
+def chain(
+    products: Any, start: int, end: int, fraction: int, c: int, group: Any, nan_bits: int, overflow_bits: int
+) -> int:
     for first in range(start, end, group.length):
         c = group_step(products, first, fraction, c, group, nan_bits, overflow_bits)
     return c
@@ -260,7 +262,17 @@ def fill_scales(a: Any, b: Any, order: Any, products: Any, scales: Any) -> None:
 
 @compiled_entry
 def multiply_codes(
-    a: Any, b: Any, scale_a: Any, scale_b: Any, c: Any, d: Any, order: Any, formats: Any, group: Any, settings: Any, clamp: bool
+    a: Any,
+    b: Any,
+    scale_a: Any,
+    scale_b: Any,
+    c: Any,
+    d: Any,
+    order: Any,
+    formats: Any,
+    group: Any,
+    settings: Any,
+    clamp: bool,
 ) -> None:
     """D = A B + C on codes: a (M, K), b (N, K), scales (rows, K / 32) or (0, 0), c and d f32 bits (M, N), K in group order `order`."""
     depth = len(order)

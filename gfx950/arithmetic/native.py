@@ -122,7 +122,9 @@ class Native:
         Leading dimensions are independent items with the same `parameters`. Raises TypeError for another dtype, ValueError for another shape.
         """
         if inputs.dtype != np.uint32:
-            raise TypeError(f"{self.name} takes uint32 registers, got {inputs.dtype}; use .view(numpy.uint32) to pass bits")
+            raise TypeError(
+                f"{self.name} takes uint32 registers, got {inputs.dtype}; use .view(numpy.uint32) to pass bits"
+            )
         if inputs.shape[-2:] != (self.n_in, LANES):
             raise ValueError(f"{self.name} takes inputs of shape (..., {self.n_in}, {LANES}), got {inputs.shape}")
         leading = inputs.shape[:-2]

@@ -25,9 +25,13 @@ def _call_address(typing_context: Any, address: Any, inputs: Any, outputs: Any, 
 call_address: Any = intrinsic(_call_address)
 
 
-def _run_items(address: int, inputs: int, outputs: int, count: int, in_bytes: int, out_bytes: int, parameters: int) -> None:
+def _run_items(
+    address: int, inputs: int, outputs: int, count: int, in_bytes: int, out_bytes: int, parameters: int
+) -> None:
     for item in range(count):
         call_address(address, inputs + item * in_bytes, outputs + item * out_bytes, parameters)
 
 
-run_items: Any = numba.njit("void(int64, int64, int64, int64, int64, int64, int64)", cache=True, error_model="numpy")(_run_items)
+run_items: Any = numba.njit("void(int64, int64, int64, int64, int64, int64, int64)", cache=True, error_model="numpy")(
+    _run_items
+)

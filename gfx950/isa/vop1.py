@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from gfx950.arithmetic import transcendental  # noqa: F401  declares the natives named below
 from gfx950.evidence import Evidence, rule
 from gfx950.isa.registry import Exec, Scalar32, ToSrc0, vop1
-from gfx950.isa.vop2 import ARITHMETIC
+from gfx950.isa.vop2 import ARITHMETIC, X
 from gfx950.lanes import (
     B32,
     F16,
@@ -267,7 +268,7 @@ def v_cvt_f64_f32(src0: F32) -> F64:
 # ---- integral values and parts ---------------------------------------------------------------------------------------
 
 
-def _fraction(value: F32 | F64) -> F32 | F64:
+def _fraction(value: X) -> X:
     """value - floor(value), below 1 [rule valu.fract]; infinities give NaN."""
     kind = type(value)
     below_one = kind(value.engine, value.engine.constant(kind.constant_bits(1.0) - 1, kind.width))
@@ -278,7 +279,7 @@ def _fraction(value: F32 | F64) -> F32 | F64:
 @vop1("v_fract_f32", 27, rules=(FRACTION, *ARITHMETIC))
 def v_fract_f32(src0: F32) -> F32:
     """The fraction above the floor. [12.8]"""
-    return _fraction(src0)  # type: ignore[return-value]
+    return _fraction(src0)
 
 
 @vop1("v_trunc_f32", 28, rules=(FLOAT_DENORM, FLOAT_NAN))
@@ -308,7 +309,7 @@ def v_floor_f32(src0: F32) -> F32:
 @vop1("v_fract_f64", 50, rules=(FRACTION, *ARITHMETIC))
 def v_fract_f64(src0: F64) -> F64:
     """The fraction above the floor. [12.8]"""
-    return _fraction(src0)  # type: ignore[return-value]
+    return _fraction(src0)
 
 
 @vop1("v_trunc_f64", 23, rules=(FLOAT_DENORM, FLOAT_NAN))

@@ -37,6 +37,7 @@ from gfx950.lanes import (
     U32,
     U64,
     Mask,
+    Unsigned,
     fma,
     join,
     static_lanes,
@@ -64,7 +65,8 @@ DIVISION = rule(
     "CDNA4 ISA 12.11 V_DIV_SCALE, V_DIV_FMAS, V_DIV_FIXUP, whose scales contradict one another (2^64 against 2^32) and"
     " would overflow for large denominators",
     "V_DIV_SCALE_F32 scales by 2^64, or by 2^-64 where the denominator is above 2^126; V_DIV_FMAS scales back by 2^64"
-    " when S2 is above 2 and by 2^-64 otherwise, rounding once; quotients below half the smallest denormal become zero.",
+    " when S2 is 2 or more and by 2^-64 otherwise, rounding once; quotients below half the smallest denormal become"
+    " zero.",
 )
 SHIFT_ADD_U64 = rule(
     "valu.lshl_add_u64",
@@ -646,7 +648,7 @@ def _fixed_quotient(quotient: X, denominator: X, numerator: X, underflow: Mask |
     sign_bit = 1 << width - 1
     infinity, made = kind.constant_bits(float("inf")), (1 << width) - (1 << mantissa_bits(kind) - 1)
     sign = (bits_of(denominator) ^ bits_of(numerator)) & sign_bit
-    magnitude = bits_of(quotient) & (sign_bit - 1)
+    magnitude: Unsigned = bits_of(quotient) & (sign_bit - 1)
     d, n = (bits_of(by_mode(v)) & (sign_bit - 1) for v in (denominator, numerator))
     zero = (d == infinity) | (n == 0)
     magnitude = (zero if underflow is None else zero | underflow).select(0, magnitude)

@@ -1,0 +1,357 @@
+"""Conversions to and from narrow floats, and packing conversions. [CDNA4 ISA 7.3, 12.8, 12.11]"""
+
+from __future__ import annotations
+
+from gfx950 import formats
+from gfx950.evidence import Evidence, rule
+from gfx950.formats import BF16 as BF16_FORMAT
+from gfx950.formats import E4M3FN, E5M2, Format
+from gfx950.formats import F16 as F16_FORMAT
+from gfx950.isa.registry import vop1, vop3
+from gfx950.isa.vop2 import ARITHMETIC, by_mode, saturated
+from gfx950.lanes import B32, F16, F32, F64, I16, I32, I64, U16, U32, U64, join
+
+NARROW = (
+    formats.ROUNDING,
+    formats.SUBNORMALS,
+    formats.OVERFLOW_EDGE,
+    formats.OVERFLOW_CODE,
+    formats.SATURATION,
+    formats.SATURATION_INFINITY,
+    formats.NAN_CODE,
+)
+STOCHASTIC = rule(
+    "convert.stochastic",
+    Evidence.chosen,
+    "CDNA4 ISA 7.3 adds a random value and truncates; the code in 12.11 lets the mantissa wrap and rounds again; the"
+    " alignment below the smallest normal and the bits used for f16 and bf16 are not given",
+    "The top bits of S1, as many as a normal result drops, are added as a fraction of one step of the result, carries"
+    " go on into the exponent, and the sum is truncated.",
+)
+FP16_OVFL = rule(
+    "convert.fp16_ovfl",
+    Evidence.spec,
+    "CDNA4 ISA 3.5, MODE.FP16_OVFL",
+    "A finite f32 that overflows f16 becomes the largest f16 of its sign; an infinity stays.",
+)
+TOWARD_ZERO = rule(
+    "convert.pkrtz",
+    Evidence.spec,
+    "CDNA4 ISA 12.11 V_CVT_PKRTZ_F16_F32",
+    "Rounded toward zero whatever MODE says; a finite value over the maximum becomes the maximum.",
+)
+SATURATED_PACK = rule(
+    "convert.pack_integer",
+    Evidence.chosen,
+    "the manual names no range rule for V_CVT_PK_U16_U32 and V_CVT_PK_I16_I32",
+    "Both numbers saturate at the 16-bit range.",
+)
+NORMALIZED = rule(
+    "convert.normalized",
+    Evidence.chosen,
+    "the manual does not give the scaling of f32_to_snorm and f32_to_unorm",
+    "The value times 32767 or 65535, rounded to nearest even, saturated; NaN gives 0.",
+)
+BYTE_PACK = rule(
+    "convert.pack_byte",
+    Evidence.chosen,
+    "the manual does not say how f32_to_u8 rounds",
+    "Truncated toward zero and saturated at 0 and 255; NaN gives 0.",
+)
+
+
+# ---- narrow floats ---------------------------------------------------------------------------------------------------
+
+
+def _dropped(form: Format) -> int:
+    """f32 mantissa bits a normal result of the format drops."""
+    return 23 - form.mantissa_bits
+
+
+def _special_codes(value: F32, magnitude: U32, code: U32, form: Format) -> U32:
+    """`code` with overflow, infinity, NaN and the sign put in. MODE.FP16_OVFL saturates finite values on the way to
+    f16, finite and infinite ones on the way to 8 bits, nothing on the way to bf16."""
+    infinity = form.max_code + 1  # e4m3fn: its NaN, all others: Inf
+    saturates = value.engine.mode.fp16_ovfl
+    code = (code > form.max_code).select(form.max_code if saturates and form is not BF16_FORMAT else infinity, code)
+    code = (magnitude >= 0x7F800000).select(form.max_code if saturates and form.bits == 8 else infinity, code)
+    code = (magnitude > 0x7F800000).select(form.canonical_nan, code)  # type: ignore[arg-type]
+    return code | ((value.bits(U32) >> 31) << form.bits - 1)
+
+
+def narrowed(value: F32, form: Format) -> U32:
+    """The code nearest to an f32, ties to even, zero-extended to 32 bits [rules formats.*]."""
+    magnitude = value.bits(U32) & 0x7FFFFFFF
+    drop = _dropped(form)
+    rounded = magnitude + ((1 << drop - 1) - 1) + ((magnitude >> drop) & 1)
+    normal = (rounded >> drop) - (127 - form.bias << form.mantissa_bits)
+    if form.bias == 127:
+        return _special_codes(value, magnitude, normal, form)
+    # Adding 2^23 smallest steps leaves the rounded number of steps in the low mantissa bits.
+    steps_bias = 2.0 ** (23 + 1 - form.bias - form.mantissa_bits)
+    steps = (magnitude.bits(F32) + steps_bias).bits(U32) - F32.constant_bits(steps_bias)
+    small = magnitude < (128 - form.bias << 23)
+    return _special_codes(value, magnitude, small.select(steps, normal), form)
+
+
+def narrowed_stochastic(value: F32, random: U32, form: Format) -> U32:
+    """The code of an f32 plus a random part of a step, truncated [rule convert.stochastic]."""
+    magnitude = value.bits(U32) & 0x7FFFFFFF
+    drop = _dropped(form)
+    fraction = random >> 32 - drop
+    normal = ((magnitude + fraction) >> drop) - (127 - form.bias << form.mantissa_bits)
+    if form.bias == 127:
+        return _special_codes(value, magnitude, normal, form)
+    small = magnitude < (128 - form.bias << 23)
+    fine = (magnitude.bits(F32) * 2.0 ** (form.bias + form.mantissa_bits - 1 + drop)).to(U32)
+    return _special_codes(value, magnitude, small.select((fine + fraction) >> drop, normal), form)
+
+
+def widened(code: U32, form: Format) -> F32:
+    """The f32 of a code in the low bits of `code`; bits above the format are ignored. NaN gives 0x7fc00000."""
+    magnitude = code & ((1 << form.bits - 1) - 1)
+    sign = ((code >> form.bits - 1) & 1) << 31
+    normal = (magnitude << _dropped(form)) + (127 - form.bias << 23)
+    small = (magnitude.to(F32) * 2.0 ** (1 - form.bias - form.mantissa_bits)).bits(U32)
+    bits = (magnitude < (1 << form.mantissa_bits)).select(small, normal)
+    first_nan = form.max_code + 1
+    if form is E5M2:
+        bits = (magnitude == first_nan).select(0x7F800000, bits)
+        first_nan += 1
+    bits = (magnitude >= first_nan).select(0x7FC00000, bits)
+    return (bits | sign).bits(F32)
+
+
+def _into_word(old: B32, word: U32, op_sel: int) -> B32:
+    """16 bits into the word OP_SEL[3] picks, the other kept."""
+    return (word << 16) | (old & 0xFFFF) if op_sel >> 3 & 1 else word | (old & 0xFFFF0000)
+
+
+def _into_byte(old: B32, byte: U32, op_sel: int) -> B32:
+    """8 bits into the byte OP_SEL[3:2] picks, the others kept."""
+    low = 8 * (op_sel >> 2 & 3)
+    return (byte << low) | (old & (0xFFFFFFFF ^ 0xFF << low))
+
+
+def _packed(src0: F32, src1: F32, form: Format) -> U32:
+    return narrowed(src0, form) | (narrowed(src1, form) << form.bits)
+
+
+@vop3("v_cvt_pk_fp8_f32", 0x2A2, intrinsic="llvm.amdgcn.cvt.pk.fp8.f32", rules=NARROW)
+def v_cvt_pk_fp8_f32(src0: F32, src1: F32, vdst: B32, op_sel: int = 0) -> B32:
+    """S0 and S1 as e4m3fn into one word of D. [12.11]"""
+    return _into_word(vdst, _packed(src0, src1, E4M3FN), op_sel)
+
+
+@vop3("v_cvt_pk_bf8_f32", 0x2A3, intrinsic="llvm.amdgcn.cvt.pk.bf8.f32", rules=NARROW)
+def v_cvt_pk_bf8_f32(src0: F32, src1: F32, vdst: B32, op_sel: int = 0) -> B32:
+    """S0 and S1 as e5m2 into one word of D. [12.11]"""
+    return _into_word(vdst, _packed(src0, src1, E5M2), op_sel)
+
+
+@vop3("v_cvt_sr_fp8_f32", 0x2A4, intrinsic="llvm.amdgcn.cvt.sr.fp8.f32", rules=(STOCHASTIC, *NARROW))
+def v_cvt_sr_fp8_f32(src0: F32, src1: U32, vdst: B32, op_sel: int = 0) -> B32:
+    """S0 as e4m3fn with random part S1 into one byte of D. [12.11]"""
+    return _into_byte(vdst, narrowed_stochastic(src0, src1, E4M3FN), op_sel)
+
+
+@vop3("v_cvt_sr_bf8_f32", 0x2A5, intrinsic="llvm.amdgcn.cvt.sr.bf8.f32", rules=(STOCHASTIC, *NARROW))
+def v_cvt_sr_bf8_f32(src0: F32, src1: U32, vdst: B32, op_sel: int = 0) -> B32:
+    """S0 as e5m2 with random part S1 into one byte of D. [12.11]"""
+    return _into_byte(vdst, narrowed_stochastic(src0, src1, E5M2), op_sel)
+
+
+@vop3("v_cvt_sr_f16_f32", 0x2A6, rules=(STOCHASTIC, *NARROW))
+def v_cvt_sr_f16_f32(src0: F32, src1: U32, vdst: B32, op_sel: int = 0) -> B32:
+    """S0 as f16 with random part S1 into one word of D. [12.11]"""
+    return _into_word(vdst, narrowed_stochastic(src0, src1, F16_FORMAT), op_sel)
+
+
+@vop3("v_cvt_sr_bf16_f32", 0x2A7, rules=(STOCHASTIC, *NARROW))
+def v_cvt_sr_bf16_f32(src0: F32, src1: U32, vdst: B32, op_sel: int = 0) -> B32:
+    """S0 as bf16 with random part S1 into one word of D. [12.11]"""
+    return _into_word(vdst, narrowed_stochastic(src0, src1, BF16_FORMAT), op_sel)
+
+
+@vop3("v_cvt_pk_bf16_f32", 0x268, rules=(formats.ROUNDING, formats.SUBNORMALS, formats.NAN_CODE))
+def v_cvt_pk_bf16_f32(src0: F32, src1: F32) -> B32:
+    """S0 and S1 as bf16, S0 low, to nearest even. [12.11]"""
+    return _packed(by_mode(src0), by_mode(src1), BF16_FORMAT)
+
+
+@vop1("v_cvt_f32_fp8", 84, intrinsic="llvm.amdgcn.cvt.f32.fp8", rules=(formats.NAN_CODE,))
+def v_cvt_f32_fp8(src0: U32) -> F32:
+    """The low byte from e4m3fn to f32; SDWA picks another byte. [12.8]"""
+    return widened(src0, E4M3FN)
+
+
+@vop1("v_cvt_f32_bf8", 85, intrinsic="llvm.amdgcn.cvt.f32.bf8", rules=(formats.NAN_CODE,))
+def v_cvt_f32_bf8(src0: U32) -> F32:
+    """The low byte from e5m2 to f32; SDWA picks another byte. [12.8]"""
+    return widened(src0, E5M2)
+
+
+def _widened_pair(word: U32, form: Format) -> U64:
+    return join(widened(word, form).bits(U32), widened(word >> form.bits, form).bits(U32))
+
+
+@vop1("v_cvt_pk_f32_fp8", 86, intrinsic="llvm.amdgcn.cvt.pk.f32.fp8", rules=(formats.NAN_CODE,))
+def v_cvt_pk_f32_fp8(src0: U32) -> U64:
+    """The low two bytes from e4m3fn to a register pair of f32; SDWA picks the high word. [12.8]"""
+    return _widened_pair(src0, E4M3FN)
+
+
+@vop1("v_cvt_pk_f32_bf8", 87, intrinsic="llvm.amdgcn.cvt.pk.f32.bf8", rules=(formats.NAN_CODE,))
+def v_cvt_pk_f32_bf8(src0: U32) -> U64:
+    """The low two bytes from e5m2 to a register pair of f32; SDWA picks the high word. [12.8]"""
+    return _widened_pair(src0, E5M2)
+
+
+@vop1("v_cvt_f32_bf16", 91)
+def v_cvt_f32_bf16(src0: U16) -> F32:
+    """bf16 to f32: the bits move up by 16. [12.8]"""
+    return (src0.to(U32) << 16).bits(F32)
+
+
+# ---- f16 -------------------------------------------------------------------------------------------------------------
+
+
+def half(value: F32) -> F16:
+    """An f32 rounded to f16 by MODE [rule convert.fp16_ovfl]."""
+    result = value.to(F16)
+    if not value.engine.mode.fp16_ovfl:
+        return result
+    bits = result.bits(U16)
+    overflowed = ((bits & 0x7FFF) == 0x7C00) & (abs(value) < float("inf"))
+    return overflowed.select(bits - 1, bits).bits(F16)
+
+
+@vop1("v_cvt_f16_f32", 10, rules=(FP16_OVFL, *ARITHMETIC))
+def v_cvt_f16_f32(src0: F32) -> F16:
+    """f32 to f16. [12.8]"""
+    return half(src0)
+
+
+@vop1("v_cvt_f32_f16", 11, rules=ARITHMETIC)
+def v_cvt_f32_f16(src0: F16) -> F32:
+    """f16 to f32. [12.8]"""
+    return src0.to(F32)
+
+
+def _pair(low: F16 | U16 | I16, high: F16 | U16 | I16) -> B32:
+    return low.bits(U16).to(U32) | (high.bits(U16).to(U32) << 16)
+
+
+@vop3("v_cvt_pk_f16_f32", 0x267, rules=(FP16_OVFL, *ARITHMETIC))
+def v_cvt_pk_f16_f32(src0: F32, src1: F32) -> B32:
+    """S0 and S1 as f16, S0 low, to nearest even. [12.11]"""
+    return _pair(half(src0), half(src1))
+
+
+def _toward_zero(value: F32) -> F16:
+    """An f32 cut down to f16 [rule convert.pkrtz]."""
+    magnitude = value.bits(U32) & 0x7FFFFFFF
+    normal = ((magnitude >> 13) - (112 << 10)).minimum(0x7BFF)
+    small = (magnitude.bits(F32) * 2.0**24).to(U32)
+    code = (magnitude < (113 << 23)).select(small, normal)
+    finite = (code | ((value.bits(U32) >> 31) << 15)).to(U16).bits(F16)
+    return (magnitude < 0x7F800000).select(by_mode(finite), value.to(F16))
+
+
+@vop3("v_cvt_pkrtz_f16_f32", 0x296, intrinsic="llvm.amdgcn.cvt.pkrtz", rules=(TOWARD_ZERO, *ARITHMETIC))
+def v_cvt_pkrtz_f16_f32(src0: F32, src1: F32) -> B32:
+    """S0 and S1 as f16, S0 low, toward zero. [12.11]"""
+    return _pair(_toward_zero(src0), _toward_zero(src1))
+
+
+# ---- integers --------------------------------------------------------------------------------------------------------
+
+
+@vop3("v_cvt_pk_u16_u32", 0x297, intrinsic="llvm.amdgcn.cvt.pk.u16", rules=(SATURATED_PACK,))
+def v_cvt_pk_u16_u32(src0: U32, src1: U32) -> B32:
+    """S0 and S1 saturated to unsigned 16 bits, S0 low. [12.11]"""
+    return src0.minimum(0xFFFF) | (src1.minimum(0xFFFF) << 16)
+
+
+@vop3("v_cvt_pk_i16_i32", 0x298, intrinsic="llvm.amdgcn.cvt.pk.i16", rules=(SATURATED_PACK,))
+def v_cvt_pk_i16_i32(src0: I32, src1: I32) -> B32:
+    """S0 and S1 saturated to signed 16 bits, S0 low. [12.11]"""
+    return _pair(saturated(src0.to(I64), I16), saturated(src1.to(I64), I16))
+
+
+def signed_normalized(value: F32) -> I16:
+    """[-1, 1] to -32767..32767 [rule convert.normalized]."""
+    return saturated((value.to(F64) * 32767.0).rint().to(I32).maximum(-32767).to(I64), I16)
+
+
+def unsigned_normalized(value: F32) -> U16:
+    """[0, 1] to 0..65535 [rule convert.normalized]."""
+    return (value.to(F64) * 65535.0).rint().to(U32).minimum(65535).to(U16)
+
+
+@vop3("v_cvt_pknorm_i16_f32", 0x294, intrinsic="llvm.amdgcn.cvt.pknorm.i16", rules=(NORMALIZED,))
+def v_cvt_pknorm_i16_f32(src0: F32, src1: F32) -> B32:
+    """S0 and S1 from [-1, 1] to signed 16 bits, S0 low. [12.11]"""
+    return _pair(signed_normalized(src0), signed_normalized(src1))
+
+
+@vop3("v_cvt_pknorm_u16_f32", 0x295, intrinsic="llvm.amdgcn.cvt.pknorm.u16", rules=(NORMALIZED,))
+def v_cvt_pknorm_u16_f32(src0: F32, src1: F32) -> B32:
+    """S0 and S1 from [0, 1] to unsigned 16 bits, S0 low. [12.11]"""
+    return _pair(unsigned_normalized(src0), unsigned_normalized(src1))
+
+
+@vop3("v_cvt_pknorm_i16_f16", 0x299, rules=(NORMALIZED,))
+def v_cvt_pknorm_i16_f16(src0: F16, src1: F16) -> B32:
+    """S0 and S1 from [-1, 1] to signed 16 bits, S0 low. [12.11]"""
+    return _pair(signed_normalized(src0.to(F32)), signed_normalized(src1.to(F32)))
+
+
+@vop3("v_cvt_pknorm_u16_f16", 0x29A, rules=(NORMALIZED,))
+def v_cvt_pknorm_u16_f16(src0: F16, src1: F16) -> B32:
+    """S0 and S1 from [0, 1] to unsigned 16 bits, S0 low. [12.11]"""
+    return _pair(unsigned_normalized(src0.to(F32)), unsigned_normalized(src1.to(F32)))
+
+
+@vop1("v_cvt_norm_i16_f16", 77, rules=(NORMALIZED,))
+def v_cvt_norm_i16_f16(src0: F16) -> I16:
+    """S0 from [-1, 1] to signed 16 bits. [12.8]"""
+    return signed_normalized(src0.to(F32))
+
+
+@vop1("v_cvt_norm_u16_f16", 78, rules=(NORMALIZED,))
+def v_cvt_norm_u16_f16(src0: F16) -> U16:
+    """S0 from [0, 1] to unsigned 16 bits. [12.8]"""
+    return unsigned_normalized(src0.to(F32))
+
+
+def _with_byte(word: U32, value: F32, number: U32) -> U32:
+    """`word` with byte `number` replaced by the value as an unsigned byte [rule convert.pack_byte]."""
+    low = (number & 3) << 3
+    return (value.to(U32).minimum(255) << low) | (word & ~(U32.constant(word.engine, 0xFF) << low))
+
+
+@vop3("v_cvt_pk_u8_f32", 0x1DD, intrinsic="llvm.amdgcn.cvt.pk.u8.f32", rules=(BYTE_PACK,))
+def v_cvt_pk_u8_f32(src0: F32, src1: U32, src2: U32) -> U32:
+    """S2 with byte S1[1:0] replaced by S0 as an unsigned byte. [12.11]"""
+    return _with_byte(src2, src0, src1)
+
+
+@vop3("v_cvt_pkaccum_u8_f32", 0x1F0, rules=(BYTE_PACK,))
+def v_cvt_pkaccum_u8_f32(src0: F32, src1: U32, vdst: B32) -> B32:
+    """D with byte S1[1:0] replaced by S0 as an unsigned byte. [12.11]"""
+    return _with_byte(vdst, src0, src1)
+
+
+@vop3("v_ashr_pk_i8_i32", 0x265)
+def v_ashr_pk_i8_i32(src0: I32, src1: I32, src2: U32) -> U16:
+    """S0 and S1 shifted right by S2[4:0], saturated to signed bytes, S0 low. [12.11]"""
+    low, high = ((s >> src2.bits(I32)).maximum(-128).minimum(127).bits(U32) & 0xFF for s in (src0, src1))
+    return (low | (high << 8)).to(U16)
+
+
+@vop3("v_ashr_pk_u8_i32", 0x266)
+def v_ashr_pk_u8_i32(src0: I32, src1: I32, src2: U32) -> U16:
+    """S0 and S1 shifted right by S2[4:0], saturated to unsigned bytes, S0 low. [12.11]"""
+    low, high = ((s >> src2.bits(I32)).maximum(0).minimum(255).bits(U32) for s in (src0, src1))
+    return (low | (high << 8)).to(U16)

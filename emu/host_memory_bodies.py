@@ -183,6 +183,8 @@ def _global_store(context: Any, addresses: Any, active: Any, data: Any, nbytes: 
 
 @njit(error_model="numpy")
 def _scalar_load(context: Any, address: Any, out: Any, words: Any) -> Any:
+    if words == 0:
+        return 0
     host = _host(context, address, 4 * words, READABLE)
     if host == 0:
         return _fault(context, 0, address, 4 * words)

@@ -225,8 +225,17 @@ class HostScalarReads:
 
     def load(self, address: U64, words: int) -> tuple[U32, ...]:
         """Consecutive dwords."""
+        return self._load(address, words, f"i64 {words}")
+
+    def load_bounded(self, address: U64, words: int, available: U64) -> tuple[U32, ...]:
+        """Consecutive dwords, zeros from the `available`-th on."""
         data = _scratch(self.host, 1024)
-        _checked_call(self.host, "scalar_load", f"{self.host.typed(address.raw, False)}, ptr {data}, i64 {words}", self.pc)
+        self.host.emit(f"store [{words} x i32] zeroinitializer, ptr {data}, align 64")
+        return self._load(address, words, self.host.typed(available.minimum(words).raw, False))
+
+    def _load(self, address: U64, words: int, count: str) -> tuple[U32, ...]:
+        data = _scratch(self.host, 1024)
+        _checked_call(self.host, "scalar_load", f"{self.host.typed(address.raw, False)}, ptr {data}, {count}", self.pc)
         results = []
         for i in range(words):
             at = self.host.define(f"getelementptr i8, ptr {data}, i64 {4 * i}", 64, False)

@@ -675,11 +675,39 @@ def _fp8_pack(name: str) -> Irregular:
     return emit_pack
 
 
-def _mfma_fp8(name: str, register: str) -> Irregular:
-    """Two 64-bit operands, an accumulator of f32, and three zeros (cbsz, abid, blgp)."""
+def _nested(name: str) -> Irregular:
+    """Three operands through a function of two; LLVM makes one instruction of the pair."""
+
+    def emit_nested(f: _Function, op: Op, operands: dict[str, Any]) -> None:
+        first, *others = (("float", _operand_text(f, operands[n], "float")) for n in ("src0", "src1", "src2"))
+        for other in others:
+            first = ("float", f.temporary(f.call(name, "float", [first, other])))
+        f.alias(op.results[0], f.cast(first[1], "float", "i32"))
+
+    return emit_nested
+
+
+def _write_lane(f: _Function, op: Op, operands: dict[str, Any]) -> None:
+    """The intrinsic takes the scalar, the lane, then the old register."""
+    arguments = [("i32", f.use(operands[n][0])) for n in ("src0", "src1", "vdst")]
+    f.set(op.results[0], f.call("llvm.amdgcn.writelane.i32", "i32", arguments))
+
+
+def _lane_push(name: str) -> Irregular:
+    """DS permutes by address; the intrinsics have no offset, so it is added."""
+
+    def emit_push(f: _Function, op: Op, operands: dict[str, Any]) -> None:
+        address = f.temporary(f"add i32 {f.use(operands['addr'][0])}, {operands.get('offset', 0)}")
+        f.set(op.results[0], f.call(name, "i32", [("i32", address), ("i32", f.use(operands["data0"][0]))]))
+
+    return emit_push
+
+
+def _mfma(name: str, operand: str, register: str) -> Irregular:
+    """Two operands of one type, an accumulator, and cbsz, abid, blgp (0 where the definition has none)."""
 
     def emit_mfma(f: _Function, op: Op, operands: dict[str, Any]) -> None:
-        ab = [("i64", f.use(operands[n][0])) for n in ("src0", "src1")]
+        ab = [(operand, _operand_text(f, operands[n], operand)) for n in ("src0", "src1")]
         zeros = [("i32", str(operands.get(n, 0))) for n in ("cbsz", "abid", "blgp")]
         arguments = [*ab, (register, _operand_text(f, operands["src2"], register)), *zeros]
         _set_results(f, op.results, f.temporary(f.call(name, register, arguments, (3, 4, 5))), register)
@@ -688,21 +716,56 @@ def _mfma_fp8(name: str, register: str) -> Irregular:
 
 
 def _mfma_scale(shape: str, register: str) -> Irregular:
-    """Two operands of 8 registers with their format and scale; the scale's byte is chosen by the two op_sel bits."""
+    """Two operands of 8 registers with their format and scale; the scale's byte is chosen by the two op_sel bits.
+
+    The unscaled form is the same intrinsic with both scales the constant 0.
+    """
     name = f"llvm.amdgcn.mfma.scale.f32.{shape}.f8f6f4.v8i32.v8i32"
 
     def emit_mfma(f: _Function, op: Op, operands: dict[str, Any]) -> None:
         ab = [("<8 x i32>", _operand_text(f, operands[n], "<8 x i32>")) for n in ("src0", "src1")]
         formats = [("i32", str(operands[n])) for n in ("cbsz", "blgp")]
-        low, high = operands["scale_op_sel"], operands["scale_op_sel_hi"]
+        low, high = operands.get("scale_op_sel", 0), operands.get("scale_op_sel_hi", 0)
         scales: list[tuple[str, str]] = []
         for bit, scale in enumerate(("scale_a", "scale_b")):
             byte = (low >> bit & 1) | (high >> bit & 1) << 1
-            scales += [("i32", str(byte)), ("i32", f.use(operands[scale][0]))]
+            scales += [("i32", str(byte)), ("i32", f.use(operands[scale][0]) if scale in operands else "0")]
         arguments = [*ab, (register, _operand_text(f, operands["src2"], register)), *formats, *scales]
         _set_results(f, op.results, f.temporary(f.call(name, register, arguments, (3, 4, 5, 7))), register)
 
     return emit_mfma
+
+
+# What follows `llvm.amdgcn.mfma.f32.` and the type of the two operands, by shape and type.
+_F16_OPERANDS = {
+    ("16x16x16", "f16"): ("16x16x16f16", "<4 x half>"),
+    ("32x32x8", "f16"): ("32x32x8f16", "<4 x half>"),
+    ("16x16x16", "bf16"): ("16x16x16bf16.1k", "<4 x i16>"),
+    ("32x32x8", "bf16"): ("32x32x8bf16.1k", "<4 x i16>"),
+    ("16x16x32", "f16"): ("16x16x32.f16", "<8 x half>"),
+    ("32x32x16", "f16"): ("32x32x16.f16", "<8 x half>"),
+    ("16x16x32", "bf16"): ("16x16x32.bf16", "<8 x bfloat>"),
+    ("32x32x16", "bf16"): ("32x32x16.bf16", "<8 x bfloat>"),
+}
+
+
+def _accumulator(shape: str) -> str:
+    return "<4 x float>" if shape.startswith("16x16") else "<16 x float>"
+
+
+def _matrix_intrinsics() -> dict[str, Irregular]:
+    table: dict[str, Irregular] = {}
+    for shape in ("16x16x128", "32x32x64"):
+        for form in ("", "scale_"):
+            table[f"v_mfma_{form}f32_{shape}_f8f6f4"] = _mfma_scale(shape, _accumulator(shape))
+    for shape in ("16x16x32", "32x32x16"):
+        for a in ("fp8", "bf8"):
+            for b in ("fp8", "bf8"):
+                name = f"llvm.amdgcn.mfma.f32.{shape}.{a}.{b}"
+                table[f"v_mfma_f32_{shape}_{a}_{b}"] = _mfma(name, "i64", _accumulator(shape))
+    for (shape, kind), (name, operand) in _F16_OPERANDS.items():
+        table[f"v_mfma_f32_{shape}_{kind}"] = _mfma(f"llvm.amdgcn.mfma.f32.{name}", operand, _accumulator(shape))
+    return table
 
 
 IRREGULAR: dict[str, Irregular] = {
@@ -710,10 +773,12 @@ IRREGULAR: dict[str, Irregular] = {
     "v_permlane32_swap_b32": _swap("llvm.amdgcn.permlane32.swap"),
     "v_cvt_pk_fp8_f32": _fp8_pack("llvm.amdgcn.cvt.pk.fp8.f32"),
     "v_cvt_pk_bf8_f32": _fp8_pack("llvm.amdgcn.cvt.pk.bf8.f32"),
-    "v_mfma_f32_16x16x32_fp8_fp8": _mfma_fp8("llvm.amdgcn.mfma.f32.16x16x32.fp8.fp8", "<4 x float>"),
-    "v_mfma_f32_32x32x16_fp8_fp8": _mfma_fp8("llvm.amdgcn.mfma.f32.32x32x16.fp8.fp8", "<16 x float>"),
-    "v_mfma_scale_f32_16x16x128_f8f6f4": _mfma_scale("16x16x128", "<4 x float>"),
-    "v_mfma_scale_f32_32x32x64_f8f6f4": _mfma_scale("32x32x64", "<16 x float>"),
+    "v_minimum3_f32": _nested("llvm.minimum.f32"),
+    "v_maximum3_f32": _nested("llvm.maximum.f32"),
+    "v_writelane_b32": _write_lane,
+    "ds_permute_b32": _lane_push("llvm.amdgcn.ds.permute"),
+    "ds_bpermute_b32": _lane_push("llvm.amdgcn.ds.bpermute"),
+    **_matrix_intrinsics(),
 }
 
 _EMITTERS: dict[str, Callable[[_Function, Op], None]] = {

@@ -24,6 +24,7 @@ from gfx950.lanes import F16, F32, F64, U32, U64, Engine, Float, Lanes, Mask, Mo
 
 VCC, M0, EXEC = 106, 124, 126
 AGPR = 256  # index of a0 in the unified register file
+ACCVGPR_MOVES = (88, 89)  # v_accvgpr_read / write: assemblers set their ACC bits, which mean nothing [isa_digest_core 6]
 MATRIX_REGISTERS = {0: 8, 1: 8, 2: 6, 3: 6, 4: 4}  # by f8f6f4 format code [isa_digest_core 12]
 INLINE_FLOATS = {240: 0.5, 241: -0.5, 242: 1.0, 243: -1.0, 244: 2.0, 245: -2.0, 246: 4.0, 247: -4.0}
 INLINE_TWO_PI = {16: 0x3118, 32: 0x3E22F983, 64: 0x3FC45F306DC9C882}  # 1 / (2 pi) [isa_digest_core 1]
@@ -137,7 +138,8 @@ class Operands:
             return self.fields["offset0"] | self.fields["offset1"] << 8
         if name.startswith("scale_"):
             return (self.decoded.scale or {}).get(name.removeprefix("scale_"), 0)
-        value = self.fields.get(name, 0)
+        sdwa = self.decoded.sdwa or {}
+        value = sdwa["clamp"] if name == "clamp" and "clamp" in sdwa else self.fields.get(name, 0)
         return value - 0x10000 if name == "simm16" and self.decoded.form == "SOPK" and value & 0x8000 else value
 
     def _read_field(self, parameter: Parameter) -> Any:
@@ -198,7 +200,7 @@ class Operands:
         if form in ("VOP2", "VOPC") and index == 1:
             return 256 + fields["src1"]
         code = fields[name]
-        if self.instruction.encoding.startswith("MAI") and code >= 256:
+        if self.instruction.encoding.startswith("MAI") and code >= 256 and self.instruction.opcode not in ACCVGPR_MOVES:
             acc = fields["acc_cd"] if index == 2 else fields["acc"] >> index & 1
             return code + (AGPR if acc else 0)
         return code
@@ -258,6 +260,9 @@ class Operands:
         if issubclass(kind, Words):
             word = U32(self.engine, self._code_raw(code, 32)).splat()
             return kind([word] * kind.count)
+        if self.instruction.encoding == "VOP3P" and kind.width == 64 and code >= 128:
+            word = U32(self.engine, self._code_raw(code, 32))  # both registers of a pair are the 32-bit constant
+            return join(word, word).bits(kind)
         raw = self._code_raw(code, kind.width, half)
         return kind(self.engine, raw)
 
@@ -409,12 +414,12 @@ class Operands:
         return (self._narrow_result(value),)
 
     def _output_modified(self, value: Lanes) -> Lanes:
-        extra = self.fields if self.decoded.form == "VOP3" else self.decoded.sdwa or {}
+        extra = self.fields if self.decoded.form in ("VOP3", "VOP3P") else self.decoded.sdwa or {}
         if isinstance(value, Float):
             value = apply_omod(value, extra.get("omod", 0), self.engine.mode)
             if extra.get("clamp"):
                 value = apply_clamp(value, self.engine.mode)
-        if self.decoded.sdwa is not None and "dst_sel" in self.decoded.sdwa:
+        if self.decoded.sdwa is not None and "dst_sel" in self.decoded.sdwa and value.width < 64:
             old = U32(self.engine, self.state.vgpr(self.fields["vdst"]))
             word = U32(self.engine, self.engine.apply("zext", 32, value.raw)) if value.width < 32 else value.bits(U32)
             return sdwa_merge(old, word, self.decoded.sdwa["dst_sel"], self.decoded.sdwa["dst_u"])

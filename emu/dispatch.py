@@ -20,7 +20,7 @@ import numpy as np
 from emu import code_object
 from emu.code_object import CodeObject, Kernel
 from emu.errors import LaunchError
-from emu.launch_state import Geometry, Launch, prepare
+from emu.launch_state import Geometry, Launch, place, prepare
 from emu.memory import Memory
 from gfx950.lds import allocation
 
@@ -93,13 +93,7 @@ class Module:
 
     def __init__(self, device: Device, loaded: CodeObject) -> None:
         self.device = device
-        address = device.memory.map(np.zeros_like(loaded.image), name="code object")
-        self.code = loaded.at(address)
-        device.memory.unmap(address)
-        placed = device.memory.map(self.code.image, writable=True, name="code object")
-        if placed != address:
-            self.code = loaded.at(placed)
-            device.memory.view(placed, len(self.code.image))[:] = self.code.image
+        self.code = place(loaded, device.memory)
         self._machines: dict[tuple[str, str], Machine] = {}
 
     def __getitem__(self, name: str) -> LaunchableKernel:
@@ -165,7 +159,8 @@ class LaunchableKernel:
     def _map_arrays(self, arguments: Sequence[object] | Mapping[str, object] | bytes) -> tuple[Any, list[int]]:
         if isinstance(arguments, bytes):
             return arguments, []
-        items = dict(arguments) if isinstance(arguments, Mapping) else dict(enumerate(arguments))
+        named = isinstance(arguments, Mapping)
+        items: dict[Any, Any] = dict(arguments) if isinstance(arguments, Mapping) else dict(enumerate(arguments))
         mapped: dict[int, int] = {}
         for name, value in items.items():
             if isinstance(value, np.ndarray) and value.ndim > 0:
@@ -173,8 +168,7 @@ class LaunchableKernel:
                     writable = bool(value.flags.writeable)
                     mapped[id(value)] = self.module.device.map(value, name=f"argument {name}", writable=writable)
                 items[name] = mapped[id(value)]
-        values = items if isinstance(arguments, Mapping) else list(items.values())
-        return values, list(mapped.values())
+        return items if named else list(items.values()), list(mapped.values())
 
 
 class BoundKernel:

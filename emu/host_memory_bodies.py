@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import numba
 from llvmlite import ir
-from numba import carray, cfunc, njit, types
+from numba import cfunc, njit, types
 from numba.extending import intrinsic
 
 from emu.host_memory import (
@@ -32,7 +33,7 @@ def _access(bits: int) -> tuple[Any, Any]:
     """Intrinsics that load and store `bits` at an integer host address, unaligned."""
     kind = getattr(types, f"uint{bits}")
 
-    @intrinsic  # type: ignore[misc]
+    @intrinsic
     def load(typing_context: Any, address: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             pointer = builder.inttoptr(arguments[0], ir.IntType(bits).as_pointer())
@@ -40,7 +41,7 @@ def _access(bits: int) -> tuple[Any, Any]:
 
         return kind(types.uint64), generate
 
-    @intrinsic  # type: ignore[misc]
+    @intrinsic
     def store(typing_context: Any, address: Any, value: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             pointer = builder.inttoptr(arguments[0], ir.IntType(bits).as_pointer())
@@ -193,7 +194,9 @@ def _scalar_load(context: Any, address: Any, out: Any, words: Any) -> Any:
     return 0
 
 
-_U32, _U64 = types.CPointer(types.uint32), types.CPointer(types.uint64)
+_pointer: Any = types.CPointer
+carray: Any = numba.carray  # type: ignore[attr-defined]
+_U32, _U64 = _pointer(types.uint32), _pointer(types.uint64)
 _LDS = types.int64(_U64, _U32, types.uint64, _U32, types.int64)
 _LOAD = types.int64(_U64, _U64, types.uint64, _U32, types.int64)
 _STORE = types.int64(_U64, _U64, types.uint64, _U32, types.int64, types.int64)

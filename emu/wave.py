@@ -12,7 +12,7 @@ from emu.execute import EXEC, Transfer, execute
 from emu.memory import Memory
 from emu.numpy_memory import GlobalLanes, LdsLanes, ScalarReads
 from gfx950.isa.encoding import Decoded
-from gfx950.lanes import Mode
+from gfx950.lanes import Engine, Mode
 
 ALL = (1 << 64) - 1
 
@@ -22,7 +22,7 @@ class Wave:
     M0 124, EXEC 126). lds: the workgroup's bytes. memory: the address space."""
 
     def __init__(self, lds: NDArray[np.uint8] | None = None, memory: Memory | None = None, mode: Mode | None = None) -> None:
-        self.engine = NumpyEngine(mode)
+        self.engine: Engine = NumpyEngine(mode)
         self.vgprs = np.zeros((512, 64), dtype=np.uint32)
         self.sgprs = np.zeros(128, dtype=np.uint32)
         self.scc_bit = False

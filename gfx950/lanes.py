@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, Self, TypeVar, cast
+from typing import Any, ClassVar, Protocol, Self, TypeVar
 
 from gfx950.evidence import Evidence, rule
 
@@ -208,7 +208,7 @@ class Lanes:
     def coerce(self, other: Any) -> Self:
         """`other` as this value's type: the same type, or a Python number. Raises TypeError for anything else."""
         if type(other) is type(self):
-            return cast(Self, other)
+            return other
         if isinstance(other, (bool, int, float)):
             return type(self).constant(self.engine, other)
         raise TypeError(
@@ -299,7 +299,7 @@ class Mask(Lanes):
         if not isinstance(like, Lanes):
             raise TypeError("select needs a lane value on at least one side: a Python number alone has no type")
         left, right = like.coerce(a), like.coerce(b)
-        return cast(L, type(like)(self.engine, self.engine.apply("select", like.width, self.raw, left.raw, right.raw)))
+        return type(like)(self.engine, self.engine.apply("select", like.width, self.raw, left.raw, right.raw))
 
     def ballot(self) -> U64:
         """The 64-bit scalar whose bit i is lane i."""

@@ -11,12 +11,11 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from emu.errors import EmulatorError
 from gfx950.lanes import PRIMITIVES, Mode, float_bits
 
-Array = NDArray[Any]
+Array = Any  # NDArray of an unsigned integer or bool; numpy's stubs lose the dtype in every expression below
 UNSIGNED = {1: np.bool_, 8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
 SIGNED = {8: np.int8, 16: np.int16, 32: np.int32, 64: np.int64}
 FLOATS = {16: np.float16, 32: np.float32, 64: np.float64}
@@ -127,7 +126,7 @@ class NumpyEngine:
         inputs = operands if denorm & 1 else tuple(_flush(o, width) for o in operands)
         with np.errstate(all="ignore"):
             value = operation(*(i.view(FLOATS[width]) for i in inputs))
-        bits = np.ascontiguousarray(value, dtype=FLOATS[width]).view(UNSIGNED[width])
+        bits: Array = np.ascontiguousarray(value, dtype=FLOATS[width]).view(UNSIGNED[width])
         if not denorm & 2:
             bits = _flush(bits, width)
         return self._nan_rule(width, bits, operands)
@@ -252,7 +251,7 @@ def _float_convert(engine: NumpyEngine, width: int, value: Array) -> Array:
     source = value.dtype.itemsize * 8
     flushed = value if engine.mode.denorm(source) & 1 else _flush(value, source)
     with np.errstate(all="ignore"):
-        bits = np.ascontiguousarray(flushed.view(FLOATS[source]).astype(FLOATS[width])).view(UNSIGNED[width])
+        bits: Array = np.ascontiguousarray(flushed.view(FLOATS[source]).astype(FLOATS[width])).view(UNSIGNED[width])
     if not engine.mode.denorm(width) & 2:
         bits = _flush(bits, width)
     return np.where(_is_nan(value, source), _convert_nan(value, source, width), bits)
@@ -289,7 +288,7 @@ def _to_integer(signed: bool) -> Callable[..., Array]:
                 if width < 64
                 else (whole >= float(low)) & (whole < float(high + 1))
             )
-            converted = np.where(inside, whole, 0.0).astype(kind)
+            converted: Array = np.where(inside, whole, 0.0).astype(kind)
         result = np.where(inside, converted, np.where(whole > 0, kind(high), kind(low)))
         return np.where(np.isnan(whole), kind(0), result).view(UNSIGNED[width])
 

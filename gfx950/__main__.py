@@ -1,0 +1,89 @@
+"""The command line: `gfx950 COMMAND`, also `python -m gfx950`. Commands load their code when they are used.
+
+Exit codes: 0 fine, 1 the bits differ, 2 bad usage or bad input, 3 an instruction that is not known, 4 no device or no linker.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import click
+
+# name: (module:attribute, one line of help); the modules belong to the folders that do the work
+COMMANDS = {
+    "check": (
+        "golden.commands:check",
+        "Run a kernel's cases: source, machine code, recorded golden and error bound agree.",
+    ),
+    "golden": ("golden.commands:golden", "List, check or record the committed right bits."),
+    "emit": ("codegen.commands:emit", "Write a kernel's IR, LLVM IR, assembly, object and code object."),
+    "run": ("emu.commands:run", "Run a kernel of any gfx950 code object on this CPU."),
+    "layout": ("gfx950.commands:layout", "Say which register, lane and bits hold a matrix element, or the reverse."),
+    "isa": ("gfx950.commands:isa", "List the instructions, or describe one."),
+    "evidence": ("gfx950.commands:evidence", "List the rules the bits rest on, with their evidence."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported on use, so that `--help` stays quick."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names, in the order above."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Imports one command; unknown names are None."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, attribute = COMMANDS[cmd_name][0].split(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="gfx950")
+def cli() -> None:
+    """Bit-exact CPU emulator and kernel generator for AMD's gfx950 (MI355X, CDNA4)."""
+
+
+def exit_code_of(error: Exception) -> int:
+    """3 for what the emulator does not know, 4 for a missing tool, 2 for bad input."""
+    names = {kind.__name__ for kind in type(error).__mro__}
+    if names & {"UnknownInstruction", "DecodeError", "UnsupportedForm"}:
+        return 3
+    return 4 if names & {"NoLinker", "NoDevice"} else 2
+
+
+def main() -> None:
+    """Runs the command line; an expected error is one clear message on stderr and an exit code, never a traceback."""
+    try:
+        cli.main(standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(2)
+    except click.Abort:
+        click.echo("stopped", err=True)
+        sys.exit(2)
+    except (ValueError, TypeError, KeyError, OSError) as error:
+        fail(error)
+    except Exception as error:
+        if not type(error).__module__.startswith(("gfx950.", "emu.", "codegen.", "golden.")):
+            raise
+        fail(error)
+
+
+def fail(error: Exception) -> None:
+    """Prints an error and leaves with its code."""
+    text = error.args[0] if isinstance(error, KeyError) and error.args else error
+    click.echo(f"error: {text}", err=True)
+    sys.exit(exit_code_of(error))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,165 @@
+"""The check of a kernel case: SOURCE bits = MACHINE CODE bits = recorded golden, and inside the float64 bound."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from codegen.kernel_package import KernelPackage, Output, Watchpoint, case_inputs
+from emu.dispatch import RunOptions, Watch
+from gfx950.evidence import Evidence, Rule
+from golden.compare import Difference, compare
+from golden.store import HOME, MissingGolden, Record, read, sha256
+
+
+@dataclass
+class Finding:
+    """One thing that is not as it must be. kind: source-machine, golden, inputs, bound or missing."""
+
+    kind: str
+    text: str
+    difference: Difference | None = None
+    writer: Watch | None = None
+    element: str = ""
+
+
+@dataclass
+class CaseResult:
+    """What the check of one case found. seconds: wall time by step."""
+
+    kernel: str
+    case: str
+    findings: list[Finding] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+    instructions: int = 0
+    golden: str = "recorded"
+
+    @property
+    def good(self) -> bool:
+        """Whether everything agreed."""
+        return not self.findings
+
+
+def check_case(package: KernelPackage, case: str, options: RunOptions, home: Path = HOME) -> CaseResult:
+    """Runs one case on both sides and compares all there is to compare."""
+    result = CaseResult(package.name, case)
+    inputs = case_inputs(package, case)
+    source = _timed(result, "source", lambda: package.run_source(inputs))
+    machine, report = _timed(result, "machine", lambda: package.run_machine(inputs, options, None))
+    result.instructions = report.instructions
+    _check_source_machine(result, package, inputs, source, machine, options)
+    _timed(result, "golden", lambda: _check_golden(result, package, inputs, source, home))
+    bound = _timed(result, "bound", lambda: package.bound(inputs, source))
+    result.findings += [Finding("bound", text) for text in bound]
+    return result
+
+
+def _timed(result: CaseResult, step: str, run: Any) -> Any:
+    start = time.perf_counter()
+    try:
+        return run()
+    finally:
+        result.seconds[step] = time.perf_counter() - start
+
+
+def _check_source_machine(
+    result: CaseResult,
+    package: KernelPackage,
+    inputs: Any,
+    source: Mapping[str, NDArray[Any]],
+    machine: Mapping[str, NDArray[Any]],
+    options: RunOptions,
+) -> None:
+    for output in package.outputs:
+        difference = compare(output.name, source[output.name], machine[output.name], output.format)
+        if difference is None:
+            continue
+        writer = find_writer(package, inputs, output, difference, options)
+        result.findings.append(
+            Finding(
+                "source-machine",
+                f"{output.name}: source and machine code differ",
+                difference,
+                writer,
+                output.describe(difference.index),
+            )
+        )
+
+
+def find_writer(
+    package: KernelPackage, inputs: Any, output: Output, difference: Difference, options: RunOptions
+) -> Watch | None:
+    """Runs the machine code once more with a watchpoint on the differing element."""
+    _, report = package.run_machine(inputs, options, Watchpoint(output.name, difference.byte))
+    return report.watch
+
+
+def _check_golden(
+    result: CaseResult, package: KernelPackage, inputs: Any, outputs: Mapping[str, NDArray[Any]], home: Path
+) -> None:
+    try:
+        record, arrays = read(package.name, result.case, home)
+    except MissingGolden as error:
+        result.golden = "missing"
+        result.findings.append(Finding("missing", str(error)))
+        return
+    result.findings += _input_findings(record, package.digests(inputs))
+    for output in package.outputs:
+        entry = record.outputs.get(output.name)
+        if entry is None:
+            result.findings.append(Finding("golden", f"{output.name}: the golden has no such output; record it anew"))
+        elif output.name in arrays:
+            _compare_stored(result, output, arrays[output.name], outputs[output.name])
+        elif sha256(outputs[output.name]) != entry.sha256:
+            result.findings.append(
+                Finding("golden", f"{output.name}: its bits do not have the recorded sha256 {entry.sha256[:16]}..")
+            )
+
+
+def _compare_stored(result: CaseResult, output: Output, stored: NDArray[Any], found: NDArray[Any]) -> None:
+    if stored.shape != found.shape or stored.dtype != found.dtype:
+        text = f"{output.name}: the golden holds {stored.dtype}{list(stored.shape)}, the run gave {found.dtype}{list(found.shape)}"
+        result.findings.append(Finding("golden", text))
+        return
+    difference = compare(output.name, stored, found, output.format)
+    if difference is not None:
+        text = f"{output.name}: the run differs from the recorded golden"
+        result.findings.append(Finding("golden", text, difference, None, output.describe(difference.index)))
+
+
+def _input_findings(record: Record, digests: Mapping[str, str]) -> list[Finding]:
+    changed = [name for name, digest in digests.items() if record.inputs.get(name) != digest]
+    if not changed:
+        return []
+    text = f"the inputs {', '.join(changed)} are not those the golden was recorded with: the case's recipe or the generator changed"
+    return [Finding("inputs", text)]
+
+
+@cache
+def kernel_rules(package_name: str) -> tuple[Rule, ...]:
+    """The rules of the instructions in a kernel's machine code, and of the float formats it uses, weakest first."""
+    from codegen.kernel_package import kernel_package
+    from emu import code_object
+    from emu.translate import discover
+    from gfx950.evidence import LEDGER
+
+    loaded = code_object.load(kernel_package(package_name).compiled().object)
+    rules: dict[str, Rule] = {}
+    for kernel in loaded.kernels.values():
+        run = next(c for c in loaded.code if c.address <= kernel.entry < c.address + len(c.data))
+        for block in discover(run.data, run.address, kernel.entry).values():
+            for decoded in block.instructions:
+                rules.update({r.name: r for r in decoded.instruction.rules})
+    rules.update({n: r for n, r in LEDGER.items() if n.startswith(("float.", f"{package_name}."))})
+    return tuple(sorted(rules.values(), key=lambda r: (r.evidence, r.name)))
+
+
+def evidence_of(package_name: str) -> dict[str, str]:
+    """Rule name to level, for all rules below `spec`."""
+    return {r.name: r.evidence.name for r in kernel_rules(package_name) if r.evidence < Evidence.spec}

@@ -1,14 +1,19 @@
-"""Matrix arithmetic of v_mfma_f32_*: the rule that decides its bits, the open questions as named switches, and the natives.
+"""Matrix arithmetic of v_mfma_f32_*: the rule that decides its bits, the open questions as named switches, and the
+natives.
 
-No public rule of CDNA4's matrix arithmetic exists. The default is the rule measured on CDNA3 (gfx942) with gfx950's shapes and formats; whatever
-that leaves open is a field of `MfmaModel`, so that a capture from a real device can decide it. `evaluate` runs any model; the natives in
-`gfx950.arithmetic.native.NATIVES` run `DEFAULT`, fast.
+No public rule of CDNA4's matrix arithmetic exists. The default is the rule measured on CDNA3 (gfx942) with gfx950's
+shapes and formats; whatever that leaves open is a field of `MfmaModel`, so that a capture from a real device can
+decide it. `evaluate` runs any model; the natives in `gfx950.arithmetic.native.NATIVES` run `DEFAULT`, fast.
 
-One output element is a chain over groups of k: each group's rounded f32 result is the C of the next. A group of L products with C:
- a. zero products are dropped; a product's exponent is the sum of its factors' exponents (a subnormal has the smallest normal exponent), e_dot the largest.
+One output element is a chain over groups of k: each group's rounded f32 result is the C of the next. A group of L
+products with C:
+ a. zero products are dropped; a product's exponent is the sum of its factors' exponents (a subnormal has the smallest
+     normal exponent), e_dot the largest.
  b. every product is cut toward zero `product_bits` below e_dot and the cut products are summed exactly.
- c. with a split, a and b run on either part alone, and the part sums are floored to `product_bits` below the larger e_dot.
- d. e_max = max(e_dot, e_C); the sum is floored `dot_bits` below e_max, C `c_bits` below it (and dropped more than `c_window` below).
+ c. with a split, a and b run on either part alone, and the part sums are floored to `product_bits` below the larger
+     e_dot.
+ d. e_max = max(e_dot, e_C); the sum is floored `dot_bits` below e_max, C `c_bits` below it (and dropped more than
+     `c_window` below).
  e. their sum is floored `sum_bits` below its own exponent.
  f. that is rounded to f32, nearest even, with gradual underflow; an exact zero is +0.
 """
@@ -16,7 +21,7 @@ One output element is a chain over groups of k: each group's rounded f32 result 
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -54,15 +59,16 @@ class Split(enum.IntEnum):
 
 
 class GroupOrder(enum.IntEnum):
-    """Order in which k is cut into groups: `logical` ascending, or `physical`, lane group by lane group as registers hold it."""
+    """Order in which k is cut into groups: `logical` ascending, or `physical`, lane group by lane group as registers
+    hold it."""
 
     logical = 0
     physical = 1
 
 
 class ScaleEntry(enum.IntEnum):
-    """Where a block scale enters: at every product's exponent before alignment, or at the f32 sum of its whole block of 32,
-    which then meets C in one more step d to f."""
+    """Where a block scale enters: at every product's exponent before alignment, or at the f32 sum of its whole block
+    of 32, which then meets C in one more step d to f."""
 
     product_exponent = 0
     block_sum = 1
@@ -90,7 +96,8 @@ _BYTE = GroupRule(16, Split.even_odd, c_window=25, product_overflow=0)
 
 @dataclass(frozen=True)
 class MfmaModel:
-    """One candidate for the arithmetic. half: f16 and bf16; byte: fp8 and bf8, also mixed with smaller ones; small: fp6, bf6, fp4 only.
+    """One candidate for the arithmetic. half: f16 and bf16; byte: fp8 and bf8, also mixed with smaller ones; small:
+    fp6, bf6, fp4 only.
 
     nan_bits: the NaN every NaN result gets. Raises ValueError for widths that 64-bit integers cannot hold.
     """
@@ -217,9 +224,11 @@ RULES: tuple[Rule, ...] = (
 
 
 class Shape(NamedTuple):
-    """One dense shape. rows: M and N. depth: K. lane_items: elements a lane holds of A and of B. c_registers: registers of C and D.
+    """One dense shape. rows: M and N. depth: K. lane_items: elements a lane holds of A and of B. c_registers:
+    registers of C and D.
 
-    operand_registers: registers reserved for A and for B in a native's inputs. blocks: K blocks with their own scale, 0 where there are none.
+    operand_registers: registers reserved for A and for B in a native's inputs. blocks: K blocks with their own scale,
+    0 where there are none.
     """
 
     rows: int
@@ -256,8 +265,8 @@ def pack_parameters(
 ) -> int:
     """The `parameters` word of every MFMA native.
 
-    [2:0] format of A (CBSZ for F8F6F4), [5:3] of B (BLGP), [6] scaled (ABID[0]), [8:7] and [10:9] the byte of the scale registers of
-    A and B, [11] FP16_OVFL. Raises ValueError for a format without native or a byte outside 0..3.
+    [2:0] format of A (CBSZ for F8F6F4), [5:3] of B (BLGP), [6] scaled (ABID[0]), [8:7] and [10:9] the byte of the
+    scale registers of A and B, [11] FP16_OVFL. Raises ValueError for a format without native or a byte outside 0..3.
     """
     if max(format_a, format_b) > Format.bf16:
         raise ValueError(f"formats {format_a!r}, {format_b!r}: FNUZ is not a gfx950 format")
@@ -274,9 +283,11 @@ def _check_formats(name: str, format_a: Format, format_b: Format) -> None:
 
 
 def evaluate(name: str, inputs: Words, parameters: int, model: MfmaModel = DEFAULT) -> Words:
-    """What the native `name` gives for one item under any model, by the plain rule; slow, the reference of the fast natives.
+    """What the native `name` gives for one item under any model, by the plain rule; slow, the reference of the fast
+    natives.
 
-    inputs: uint32 (n_in, 64). Returns uint32 (n_out, 64). Raises ValueError for an unknown name, shape or format pair.
+    inputs: uint32 (n_in, 64). Returns uint32 (n_out, 64). Raises ValueError for an unknown name, shape or format
+    pair.
     """
     from gfx950.arithmetic import mfma_rule
 
@@ -296,35 +307,50 @@ def evaluate(name: str, inputs: Words, parameters: int, model: MfmaModel = DEFAU
 
 @dataclass(frozen=True)
 class Operand:
-    """A matrix of element codes: (rows, K) uint16, one code an element; B is given transposed. scales: E8M0 bytes (rows, K / 32) or none."""
+    """A matrix of element codes: (rows, K) uint16, one code an element; B is given transposed. scales: E8M0 bytes
+    (rows, K / 32) or none."""
 
     codes: npt.NDArray[np.uint16]
     format: Format
-    scales: npt.NDArray[np.uint8] | None = field(default=None)
+    scales: npt.NDArray[np.uint8] | None = None
 
 
 def multiply(a: Operand, b: Operand, c: Words, model: MfmaModel = DEFAULT, *, clamp: bool = False) -> Words:
-    """D = A B + C on element codes, free of register layouts and of shapes, groups in ascending k. c, D: f32 bits (M, N).
+    """D = A B + C on element codes, free of register layouts and of shapes, groups in ascending k.
 
-    K must be a multiple of the group length or less than it. Raises ValueError where the sizes do not fit together.
+    c, D: f32 bits (M, N). Both operands have scales or neither. K must be a multiple of the group length or less than
+    it. Raises ValueError where the sizes do not fit together.
     """
     from gfx950.arithmetic import mfma_rule
 
     depth = a.codes.shape[1]
+    if (a.scales is None) != (b.scales is None):
+        raise ValueError("one operand has scales and the other none; give scales of 127 for 1.0")
     if b.codes.shape[1] != depth or c.shape != (len(a.codes), len(b.codes)):
         raise ValueError(f"A {a.codes.shape}, B transposed {b.codes.shape} and C {c.shape} do not fit together")
     group = model.group_rule(a.format, b.format)
     if depth > group.length and depth % group.length:
         raise ValueError(f"K = {depth} is no multiple of the group length {group.length}")
-    scales = [np.empty((0, 0), np.uint8) if x.scales is None else x.scales for x in (a, b)]
     settings = mfma_rule.Settings(model.group_order, model.scale_entry, model.nan_bits)
-    formats = int(a.format), int(b.format)
-    order = np.arange(depth)
     d = np.empty(c.shape, np.uint32)
     mfma_rule.multiply_codes(
-        a.codes, b.codes, *scales, np.ascontiguousarray(c), d, order, formats, group, settings, clamp
+        np.ascontiguousarray(a.codes, np.uint16),
+        np.ascontiguousarray(b.codes, np.uint16),
+        _scales(a),
+        _scales(b),
+        np.ascontiguousarray(c),
+        d,
+        np.arange(depth),
+        (int(a.format), int(b.format)),
+        group,
+        settings,
+        clamp,
     )
     return d
+
+
+def _scales(operand: Operand) -> npt.NDArray[np.uint8]:
+    return np.empty((0, 0), np.uint8) if operand.scales is None else np.ascontiguousarray(operand.scales, np.uint8)
 
 
 for _name, _shape in SHAPES.items():

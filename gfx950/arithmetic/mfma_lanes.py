@@ -1,7 +1,8 @@
 """Sixteen columns at a time: LLVM vectors as values inside numba functions.
 
-`I32`, `I64`, `F32`, `F64` are vectors of 16; comparisons give masks. Operators are lane-wise; `>>` is arithmetic, shift counts must be below the width.
-No operation here rounds but `*`, `+`, `-` on floats and `narrow` (nearest even), and none is contracted or reordered.
+`I32`, `I64`, `F32`, `F64` are vectors of 16; comparisons give masks. Operators are lane-wise; `>>` is arithmetic,
+shift counts must be below the width. No operation here rounds but `*`, `+`, `-` on floats and `narrow` (nearest
+even), and none is contracted or reordered.
 """
 
 from __future__ import annotations
@@ -12,18 +13,21 @@ from functools import partial
 from typing import Any
 
 from llvmlite import ir
-from numba.core import cgutils, types
+from numba.core import cgutils as numba_cgutils
+from numba.core import types as numba_types
 from numba.extending import intrinsic, models, overload, register_model
 
 WIDTH = 16
+types: Any = numba_types  # numba leaves these partly untyped
+cgutils: Any = numba_cgutils
 
 
-class Lanes(types.Type):
+class Lanes(numba_types.Type):
     """The numba type of a vector of 16 `element`s."""
 
     def __init__(self, element: str, llvm: Any) -> None:
         self.element, self.vector = element, ir.VectorType(llvm, WIDTH)
-        super().__init__(name=f"Lanes16({element})")
+        super().__init__(name=f"Lanes16({element})")  # type: ignore[no-untyped-call, unused-ignore]
 
 
 I32 = Lanes("i32", ir.IntType(32))
@@ -33,7 +37,7 @@ F64 = Lanes("f64", ir.DoubleType())
 MASK = Lanes("mask", ir.IntType(1))
 
 
-class _LanesModel(models.PrimitiveModel):  # type: ignore[misc]
+class _LanesModel(models.PrimitiveModel):
     def __init__(self, manager: Any, lanes: Any) -> None:
         super().__init__(manager, lanes, lanes.vector)
 
@@ -134,13 +138,13 @@ def _pointer(builder: Any, base: Any, index: Any, vector: Any) -> Any:
 
 def _load(kind: Any) -> Any:
     def emit(builder: Any, kinds: Any, values: Any) -> Any:
-        return builder.load(_pointer(builder, *values, kind.vector), align=4)
+        return builder.load(_pointer(builder, values[0], values[1], kind.vector), align=4)
 
     return _operation(lambda base, index: kind, emit)
 
 
 def _store(builder: Any, kinds: Any, values: Any) -> Any:
-    builder.store(values[2], _pointer(builder, *values[:2], kinds[2].vector), align=4)
+    builder.store(values[2], _pointer(builder, values[0], values[1], kinds[2].vector), align=4)
     return ir.Constant(ir.IntType(64), 0)
 
 
@@ -185,7 +189,7 @@ fused = _operation(lambda a, b, c: a, partial(_call, "llvm.fma"))  # a * b + c, 
 magnitude = _operation(lambda a: a, partial(_call, "llvm.fabs"))
 
 load_i32, load_f32 = _load(I32), _load(F32)  # (pointer to 32-bit elements, element index)
-stack_words = intrinsic(_stack_words)
+stack_words: Any = intrinsic(_stack_words)
 store = _operation(lambda base, index, value: types.int64, _store)
 splat_i32, splat_i64, splat_f64 = _splat(I32), _splat(I64), _splat(F64)
 

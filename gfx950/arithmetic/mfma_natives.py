@@ -1,17 +1,18 @@
 """The MFMA natives: the default rule of `gfx950.arithmetic.mfma`, sixteen columns at a time.
 
-Why this is exact. A product of two 8-bit (or smaller) elements, or of two significands of f16 or bf16, fits f32; multiplied by the power of two that
-puts the cut at the units place it still does, and the conversion to i32 is then the rule's cut toward zero. A group's sum fits i32. From
-there on every number is an integer below 2^40 in f64, and floors are floors. What remains (Inf among A and B, bf16 products of 2^128
-or more) goes to the plain rule, element by element.
+Why this is exact. A product of two 8-bit (or smaller) elements, or of two significands of f16 or bf16, fits f32;
+multiplied by the power of two that puts the cut at the units place it still does, and the conversion to i32 is then
+the rule's cut toward zero. A group's sum fits i32. From there on every number is an integer below 2^40 in f64, and
+floors are floors. What remains (Inf among A and B, bf16 products of 2^128 or more) goes to the plain rule, element by
+element.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
+from numba.np.numpy_support import carray
 
 from gfx950.arithmetic import mfma_rule
 from gfx950.arithmetic.mfma import DEFAULT, SHAPES
@@ -63,7 +64,8 @@ from gfx950.arithmetic.native import compiled, inlined
 
 WIDTH = 16
 NOTHING = -10_000  # the exponent of a zero: no sum of two of them and of scales comes near a real one
-# The same as a signed byte: 8-bit exponents lie in -15..15, so their sums are above ZERO_BYTE + 24 and sums with it below.
+# The same as a signed byte: 8-bit exponents lie in -15..15, so their sums are above ZERO_BYTE + 24 and sums with it
+# below.
 ZERO_BYTE = -64
 HAS_NAN, HAS_INFINITY = 1, 2
 HALF, BYTE = DEFAULT.half, DEFAULT.byte
@@ -100,7 +102,8 @@ def smallest_exponent(format_: int) -> int:
 
 @inlined
 def decode_codes(codes: Any, format_: int, significand_only: bool) -> tuple[Any, Any, Any]:
-    """f32 values as multiples of the format's smallest (or significands below 2), exponents and special flags of sixteen codes."""
+    """f32 values as multiples of the format's smallest (or significands below 2), exponents and special flags of
+    sixteen codes."""
     mantissa_bits, bias = MANTISSA_BITS[format_], BIAS[format_]
     magnitude_bits = mantissa_bits + EXPONENT_BITS[format_]
     code = codes & splat_i32((1 << magnitude_bits) - 1)
@@ -124,7 +127,8 @@ def decode_codes(codes: Any, format_: int, significand_only: bool) -> tuple[Any,
 
 @inlined
 def quad_of(inputs: Any, word: int, bit: int, field_bits: int) -> Any:
-    """Sixteen lanes' four fields that start `bit` bits after the register word at index `word`, in the low bits; what is above is of other fields."""
+    """Sixteen lanes' four fields that start `bit` bits after the register word at index `word`, in the low bits; what
+    is above is of other fields."""
     offset, shift = word + 64 * (bit >> 5), bit & 31
     window = (load_i32(inputs, offset) >> splat_i32(shift)) & splat_i32(-1 if shift == 0 else (1 << (32 - shift)) - 1)
     if shift + 4 * field_bits > 32:
@@ -136,7 +140,8 @@ def quad_of(inputs: Any, word: int, bit: int, field_bits: int) -> Any:
 def decode_quads(
     inputs: Any, register: int, shape: Any, format_: int, field_bits: int, values: Any, exponents: Any, flags: Any
 ) -> None:
-    """Values [k][row] of a small-format operand that starts at `register`, exponents as bytes [k / 4][row], flags [row] of its specials."""
+    """Values [k][row] of a small-format operand that starts at `register`, exponents as bytes [k / 4][row], flags
+    [row] of its specials."""
     low = splat_i32(255)
     for row in range(0, shape.rows, WIDTH):
         seen = splat_i32(0)
@@ -203,7 +208,8 @@ def decode_scales(inputs: Any, register: int, shape: Any, byte: int, scaled: boo
 
 @inlined
 def sum_halves(a: Any, ae: Any, b: Any, be: Any, rows: int, i: int, j: int, start: int, length: int) -> Any:
-    """Steps a and b for the f16 or bf16 products of row i with columns j to j + 15, k from `start`: sums and exponents."""
+    """Steps a and b for the f16 or bf16 products of row i with columns j to j + 15, k from `start`: sums and
+    exponents."""
     largest = splat_i32(2 * NOTHING)
     for k in range(start, start + length):
         largest = maximum(largest, splat_i32(ae[k * rows + i]) + load_i32(be, k * rows + j))
@@ -249,9 +255,11 @@ def sum_split(a: Any, b: Any, rows: int, i: int, j: int, start: int, length: int
 def sum_small(
     a: Any, ae: Any, b: Any, be: Any, rows: int, i: int, j: int, start: int, length: int, smallest: int
 ) -> Any:
-    """Steps a to c for formats up to 8 bits: sums, their units' exponents, exponents. Four exponents of ascending k share a lane.
+    """Steps a to c for formats up to 8 bits: sums, their units' exponents, exponents. Four exponents of ascending k
+    share a lane.
 
-    Where even the smallest product there can be (2^smallest) lies above the cut of all sixteen columns, nothing is cut or floored.
+    Where even the smallest product there can be (2^smallest) lies above the cut of all sixteen columns, nothing is
+    cut or floored.
     """
     first = start // 4 * rows
     quads = add_bytes(splat_i32(ae[first + i]), load_i32(be, first + j))
@@ -290,7 +298,8 @@ def round_lanes(value: Any, overflow_bits: int) -> Any:
 
 @inlined
 def floor_total(total: Any) -> Any:
-    """Step e without its lower bound: integers in f64, floored 31 bits below their own exponent. A negative one grows in magnitude."""
+    """Step e without its lower bound: integers in f64, floored 31 bits below their own exponent. A negative one grows
+    in magnitude."""
     bits, below = bits_i64(total), (1 << 21) - 1
     return bits_f64(select(bits < splat_i64(0), bits + splat_i64(below), bits) & splat_i64(~below))
 
@@ -349,7 +358,7 @@ def plain_element(inputs: Any, parameters: int, shape: Any, group: Any, row: int
     """One element of D by the plain rule."""
     n, depth, formats = shape.operand_registers, shape.depth, (parameters & 7, parameters >> 3 & 7)
     scale_register = 2 * n + shape.rows * shape.rows // 64
-    registers = numba.carray(inputs, (scale_register + (2 if shape.blocks else 0), 64))
+    registers = carray(inputs, (scale_register + (2 if shape.blocks else 0), 64))
     a, b = np.empty(depth, np.uint16), np.empty(depth, np.uint16)
     unpack_row(registers[:n], shape, FIELD_BITS[formats[0]], row, a)
     unpack_row(registers[n : 2 * n], shape, FIELD_BITS[formats[1]], column, b)
@@ -379,7 +388,7 @@ def replace_lanes(
     store(c_words, 0, c)
     for lane in range(WIDTH):
         if wanted[lane]:
-            c_bits = np.int64(c_words[lane]) & 0xFFFFFFFF
+            c_bits: Any = np.int64(c_words[lane]) & 0xFFFFFFFF
             outputs[word + lane] = np.uint32(
                 plain_element(inputs, parameters, shape, group, row, column + lane, c_bits)
             )
@@ -394,7 +403,7 @@ def overflow_of(parameters: int) -> int:
 def c_word(shape: Any, row: int, column: int) -> int:
     """Index, within the words of C or D, of sixteen columns of a row."""
     register, lane_group = (row % 4, row // 4) if shape.rows == 16 else (row % 4 + 4 * (row // 8), row // 4 % 2)
-    return 64 * register + shape.rows * lane_group + column
+    return int(64 * register + shape.rows * lane_group + column)
 
 
 @inlined
@@ -413,7 +422,8 @@ def step_lanes(
 
 @inlined
 def chain_rows(operands: Any, shape: Any, i: int, j: int, c: Any, c_next: Any, half: bool, overflow_bits: int) -> Any:
-    """All groups of sixteen elements of rows i and i + 1, side by side to hide how long a step takes; with the largest exponent any group had."""
+    """All groups of sixteen elements of rows i and i + 1, side by side to hide how long a step takes; with the
+    largest exponent any group had."""
     length = min(HALF.length if half else BYTE.length, shape.depth)
     highest, highest_next = splat_i32(NOTHING), splat_i32(NOTHING)
     for start in range(0, shape.depth, length):
@@ -436,7 +446,8 @@ def finish_row(
     highest: Any,
     half: bool,
 ) -> None:
-    """Writes sixteen elements, NaN where a NaN went in, and by the plain rule where Inf did. place: row, first column, output word."""
+    """Writes sixteen elements, NaN where a NaN went in, and by the plain rule where Inf did. place: row, first
+    column, output word."""
     nan = ((c & splat_i32(0x7FFFFFFF)) > splat_i32(0x7F800000)) | ((flags & splat_i32(HAS_NAN)) > splat_i32(0))
     store(outputs, place[2], select(nan, splat_i32(NAN_BITS), d))
     plain = flags == splat_i32(HAS_INFINITY)

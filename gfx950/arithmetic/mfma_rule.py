@@ -1,6 +1,8 @@
-"""The matrix rule of `gfx950.arithmetic.mfma`, step by step in integers, for every format and every model: readable, not fast.
+"""The matrix rule of `gfx950.arithmetic.mfma`, step by step in integers, for every format and every model: readable,
+not fast.
 
-A finite element is significand * 2^(exponent - mantissa bits); the significand is a signed integer that holds the hidden bit.
+A finite element is significand * 2^(exponent - mantissa bits); the significand is a signed integer that holds the
+hidden bit.
 """
 
 from __future__ import annotations
@@ -274,7 +276,8 @@ def multiply_codes(
     settings: Any,
     clamp: bool,
 ) -> None:
-    """D = A B + C on codes: a (M, K), b (N, K), scales (rows, K / 32) or (0, 0), c and d f32 bits (M, N), K in group order `order`."""
+    """D = A B + C on codes: a (M, K), b (N, K), scales (rows, K / 32) or (0, 0), c and d f32 bits (M, N), K in group
+    order `order`."""
     depth = len(order)
     overflow_bits = 0x7F7FFFFF if clamp else 0x7F800000
     fraction = MANTISSA_BITS[formats[0]] + MANTISSA_BITS[formats[1]]
@@ -285,15 +288,16 @@ def multiply_codes(
             fill_products(a[i], b[j], order, formats, products)
             if len(scales):
                 fill_scales(scale_a[i], scale_b[j], order, products, scales)
-            d[i, j] = element(products, scales, fraction, np.int64(c[i, j]), group, settings, overflow_bits)
+            addend: Any = np.int64(c[i, j])
+            d[i, j] = element(products, scales, fraction, addend, group, settings, overflow_bits)
 
 
 @compiled
 def k_of_item(shape: Any, field_bits: int, lane_group: int, item: int) -> int:
     """The k of an item of a lane; 8-bit F8F6F4 operands hold two runs of 16 that lie half of K apart."""
     if shape.blocks and field_bits == 8:
-        return shape.depth // 2 * (item // 16) + 16 * lane_group + item % 16
-    return shape.lane_items * lane_group + item
+        return int(shape.depth // 2 * (item // 16) + 16 * lane_group + item % 16)
+    return int(shape.lane_items * lane_group + item)
 
 
 @compiled
@@ -340,7 +344,8 @@ def group_positions(shape: Any, field_bits: int, physical: bool) -> Any:
 
 @compiled_entry
 def run_registers(inputs: Any, outputs: Any, parameters: int, shape: Any, group: Any, settings: Any) -> None:
-    """The whole instruction on registers, in the layout of `mfma.SHAPES`: A, B, C and the two scale registers, one after the other."""
+    """The whole instruction on registers, in the layout of `mfma.SHAPES`: A, B, C and the two scale registers, one
+    after the other."""
     formats = (parameters & 7, parameters >> 3 & 7)
     n, rows = shape.operand_registers, shape.rows
     a, b = np.empty((rows, shape.depth), np.uint16), np.empty((rows, shape.depth), np.uint16)

@@ -1,8 +1,8 @@
 """Big instruction bodies as host functions that both engines call by address.
 
-A native works on whole registers: `inputs` is [n_in][64] uint32 (register-major, 64 lanes), `outputs` [n_out][64], and `parameters` is
-one packed integer whose meaning the native documents. Bodies are numba functions, compiled on first use and kept in numba's disk cache.
-Nothing here imports numba before a native is used.
+A native works on whole registers: `inputs` is [n_in][64] uint32 (register-major, 64 lanes), `outputs` [n_out][64],
+and `parameters` is one packed integer whose meaning the native documents. Bodies are numba functions, compiled on
+first use and kept in numba's disk cache. Nothing here imports numba before a native is used.
 """
 
 from __future__ import annotations
@@ -25,42 +25,42 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 Stamp = tuple[tuple[str, float, int], ...]
 
 
+def _njit(function: _Function, **options: bool) -> _Function:
+    numba: Any = importlib.import_module("numba")
+    result: _Function = numba.njit(error_model="numpy", **options)(function)
+    return result
+
+
 def compiled(function: _Function) -> _Function:
     """`function` compiled by numba when first called, without fast-math: for the parts that native bodies are made of.
 
     Not cached on disk itself: the native that calls it is, so that a change of any part is seen.
     """
-    import numba
-
-    result: _Function = numba.njit(error_model="numpy")(function)
-    return result
+    return _njit(function)
 
 
 def inlined(function: _Function) -> _Function:
     """As `compiled`, and always inlined into its caller, so that constants of the caller reach its loops."""
-    import numba
-
-    result: _Function = numba.njit(error_model="numpy", forceinline=True)(function)
-    return result
+    return _njit(function, forceinline=True)
 
 
 def compiled_entry(function: _Function) -> _Function:
     """As `compiled`, and kept in numba's disk cache: for functions that Python calls."""
-    import numba
-
-    result: Any = numba.njit(error_model="numpy", cache=True)(function)
-    watch_sources(result._cache, function)
-    entry: _Function = result
-    return entry
+    entry: Any = _njit(function, cache=True)
+    watch_sources(entry._cache, function)
+    result: _Function = entry
+    return result
 
 
 def watch_sources(cache: Any, function: Callable[..., Any]) -> None:
-    """Makes a numba cache forget what it holds when any file beside `function` changes; numba itself watches only the function's own file."""
+    """Makes a numba cache forget what it holds when any file beside `function` changes; numba itself watches only the
+    function's own file."""
     cache._cache_file._source_stamp = sources_stamp(function)
 
 
 def sources_stamp(function: Callable[..., Any]) -> Stamp:
-    """Path, time and size of the source of every module of this package that `function`'s module takes names from, at any remove."""
+    """Path, time and size of the source of every module of this package that `function`'s module takes names from, at
+    any remove."""
     root, waiting, files = function.__module__.partition(".")[0], [function.__module__], {}
     while waiting:
         name = waiting.pop()
@@ -99,13 +99,12 @@ class Native:
     @functools.cached_property
     def host_function(self) -> Any:
         """The compiled numba `CFunc`, from the disk cache where it is there."""
-        from numba import types
-        from numba.core.ccallback import CFunc
-
+        types: Any = importlib.import_module("numba.core.types")
+        make: Any = importlib.import_module("numba.core.ccallback").CFunc
         body = self._function()
         words = types.CPointer(types.uint32)
         signature = types.void(words, words, types.int64)
-        function = CFunc(body, (signature.args, signature.return_type), locals={}, options={"error_model": "numpy"})
+        function = make(body, (signature.args, signature.return_type), locals={}, options={"error_model": "numpy"})
         function.enable_caching()
         watch_sources(function._cache, body)
         function.compile()
@@ -119,7 +118,8 @@ class Native:
     def __call__(self, inputs: npt.NDArray[np.uint32], parameters: int = 0) -> npt.NDArray[np.uint32]:
         """Runs the native on `inputs`, uint32 of shape (..., n_in, 64); returns uint32 of shape (..., n_out, 64).
 
-        Leading dimensions are independent items with the same `parameters`. Raises TypeError for another dtype, ValueError for another shape.
+        Leading dimensions are independent items with the same `parameters`. Raises TypeError for another dtype,
+        ValueError for another shape.
         """
         if inputs.dtype != np.uint32:
             raise TypeError(
@@ -150,7 +150,8 @@ def declare(name: str, n_in: int, n_out: int, body: Body | str) -> Native:
 def native(name: str, n_in: int, n_out: int) -> Callable[[Body], Native]:
     """Decorator: makes `def body(inputs, outputs, parameters)` the native `name`.
 
-    The body sees two flat uint32 pointers: register r of lane l is `inputs[64 * r + l]`. It may call functions made by `compiled`.
+    The body sees two flat uint32 pointers: register r of lane l is `inputs[64 * r + l]`. It may call functions made
+    by `compiled`.
     """
     return lambda body: declare(name, n_in, n_out, body)
 
@@ -159,4 +160,5 @@ def native(name: str, n_in: int, n_out: int) -> Callable[[Body], Native]:
 def _item_loop() -> Callable[..., None]:
     from gfx950.arithmetic import native_loop
 
-    return native_loop.run_items
+    loop: Callable[..., None] = native_loop.run_items
+    return loop

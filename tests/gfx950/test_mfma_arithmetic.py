@@ -294,7 +294,8 @@ def test_the_rule_is_the_measured_one_of_gfx942_at_length(suffix):
 
 
 def random_registers(random, name, formats, mode):
-    """Raw registers. mode 0: all raw; 1 to 3: finite operands, with C as in random_c; 4: also mostly zeros; 5: few specials."""
+    """Raw registers. mode 0: all raw; 1 to 3: finite operands, with C as in random_c; 4: also mostly zeros; 5: few
+    specials."""
     native, shape = NATIVES[name], SHAPES[name]
     inputs = random.integers(0, 2**32, (native.n_in, 64), dtype=np.uint32)
     n = shape.operand_registers
@@ -590,6 +591,8 @@ def test_errors_say_what_was_wrong():
     narrow = Operand(np.zeros((1, 20), np.uint16), Format.fp8)
     with pytest.raises(ValueError, match="K = 20 is no multiple"):
         multiply(narrow, narrow, np.zeros((1, 1), np.uint32))
+    with pytest.raises(ValueError, match="one operand has scales"):
+        multiply(narrow, dataclasses.replace(narrow, scales=np.zeros((1, 1), np.uint8)), np.zeros((1, 1), np.uint32))
     with pytest.raises(ValueError, match="do not fit together"):
         multiply(narrow, narrow, np.zeros((2, 1), np.uint32))
 
@@ -606,7 +609,7 @@ from gfx950.arithmetic.mfma import NATIVES
 assert "numba" not in sys.modules
 native = NATIVES["mfma_16x16x32_f8"]
 native.address
-print(sum(native.host_function._cache_hits.values()) if hasattr(native.host_function._cache_hits, "values") else native.host_function._cache_hits)
+print(native.host_function.cache_hits)
 """
 
 

@@ -22,6 +22,7 @@ from emu.code_object import CodeObject, Kernel
 from emu.errors import LaunchError
 from emu.launch_state import Geometry, Launch, place, prepare
 from emu.memory import Memory
+from emu.observers import Observer
 from gfx950.lds import allocation
 
 DEFAULT_QUANTUM = 32  # instructions a wave runs before the next one's turn [facts: field kernels break above 32]
@@ -54,14 +55,14 @@ class Watch:
 class RunOptions:
     """How to run. engine: host or numpy. threads: workgroups at once on the host engine. quantum: instructions before a
     wave's turn ends. watch: a range of device addresses whose last writer is reported. step_limit: wave instructions
-    a workgroup may take."""
+    a workgroup may take. observers: of emu.observers, for the numpy engine."""
 
     engine: str = "host"
     threads: int = 1
     quantum: int = DEFAULT_QUANTUM
     watch: tuple[int, int] | None = None
     step_limit: int = DEFAULT_STEP_LIMIT
-    observers: tuple[Any, ...] = ()
+    observers: tuple[Observer, ...] = ()
 
 
 class Machine(Protocol):

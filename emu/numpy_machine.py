@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -18,14 +18,6 @@ from gfx950.isa.encoding import DecodeError, Decoded, decode
 from gfx950.lanes import Mode
 
 
-class Observer(Protocol):
-    """Sees every instruction of a run on the numpy engine, before it executes."""
-
-    def before(self, wave: RunningWave, decoded: Decoded) -> None:
-        """Called with the wave's registers as the instruction will read them."""
-        ...
-
-
 @dataclass
 class RunningWave:
     """A wave of a workgroup with its place and what it is doing: run, barrier or end."""
@@ -35,7 +27,6 @@ class RunningWave:
     wave: Wave
     status: str = "run"
     instructions: int = 0
-    stores: list[tuple[int, int, int]] = field(default_factory=list)
 
 
 class NumpyMachine:
@@ -94,6 +85,8 @@ class NumpyMachine:
             raise UnknownInstruction(f"{decoded.instruction.name}: {error}", **self._where(one)) from error
         if options.watch is not None:
             self._note_watch(one, decoded, options.watch, report)
+        for observer in options.observers:
+            observer.after(one, decoded)
         self._move(one, decoded, transfer)
         one.instructions += 1
         report.instructions += 1
@@ -119,7 +112,6 @@ class NumpyMachine:
         for address, lane, nbytes in one.wave.last_stores:
             if address < watch[1] and address + nbytes > watch[0]:
                 report.watch = Watch(one.workgroup, one.index, lane, one.wave.pc, decoded.instruction.name)
-        one.wave.last_stores.clear()
 
     def _move(self, one: RunningWave, decoded: Decoded, transfer: Transfer | None) -> None:
         wave = one.wave

@@ -56,19 +56,20 @@ class LdsLanes:
     def __init__(self, wave: Wave, decoded: Decoded) -> None:
         self.wave = wave
 
+    def _lanes(self, address: U32) -> tuple[Any, Any]:
+        addresses, active = _broadcast(address.raw).astype(np.int64), _broadcast(self.wave.exec_mask())
+        self.wave.last_lds.append((addresses, active))
+        return addresses, active
+
     def load(self, address: U32, nbytes: int) -> tuple[U32, ...]:
         """Words of `nbytes` bytes a lane."""
-        words = gather_lds(
-            self.wave.lds, _broadcast(address.raw).astype(np.int64), _broadcast(self.wave.exec_mask()), nbytes
-        )
+        words = gather_lds(self.wave.lds, *self._lanes(address), nbytes)
         return tuple(U32(self.wave.engine, w) for w in words)
 
     def store(self, address: U32, words: Sequence[U32], nbytes: int) -> None:
         """Lanes in ascending order: the highest lane wins a collision."""
         stacked = np.stack([_broadcast(w.raw) for w in words])
-        scatter_lds(
-            self.wave.lds, _broadcast(address.raw).astype(np.int64), _broadcast(self.wave.exec_mask()), stacked, nbytes
-        )
+        scatter_lds(self.wave.lds, *self._lanes(address), stacked, nbytes)
 
 
 class GlobalLanes:

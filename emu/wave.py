@@ -29,7 +29,8 @@ class Wave:
         self.pc = 0
         self.lds = lds if lds is not None else np.zeros(0, dtype=np.uint8)
         self.address_space = memory if memory is not None else Memory()
-        self.last_stores: list[tuple[int, int, int]] = []  # (address, lane, bytes) of global stores, emptied by who reads it
+        self.last_stores: list[tuple[int, int, int]] = []  # (address, lane, bytes) of the last instruction's global stores
+        self.last_lds: list[tuple[NDArray[np.int64], NDArray[np.bool_]]] = []  # (addresses, active) of its LDS accesses
         self.set_exec(ALL)
 
     def set_exec(self, bits: int) -> None:
@@ -38,6 +39,8 @@ class Wave:
 
     def step(self, decoded: Decoded) -> Transfer | None:
         """Runs one instruction; does not move the program counter."""
+        self.last_stores.clear()
+        self.last_lds.clear()
         return execute(decoded, self)
 
     # ---- the State protocol --------------------------------------------------------------------------------------------

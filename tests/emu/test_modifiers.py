@@ -41,7 +41,7 @@ def bits32(value):
 
 
 def rows(function):
-    """The source lanes of a map that works on each row of 16 alike: `function` permutes a list of 16 (None: no source)."""
+    """The source lanes of a map that works on each row of 16 alike: `function` permutes a list (None: no source)."""
     return [lane for first in range(0, 64, 16) for lane in function([*range(first, first + 16)])]
 
 
@@ -116,7 +116,7 @@ def test_reserved_dpp_controls(control):
         dpp_lanes(control, 0x40)
 
 
-# ---- SDWA ---------------------------------------------------------------------------------------------------------------
+# ---- SDWA ----
 
 SELECTS = {"DWORD": (0, 32), "WORD_0": (0, 16), "WORD_1": (16, 16), **{f"BYTE_{i}": (8 * i, 8) for i in range(4)}}
 
@@ -188,7 +188,7 @@ def test_sdwa_reads_scalars(assemble):
     assert (wave.vgprs[9] == 0x22).all()
 
 
-# ---- VOP3: neg, abs, omod, clamp ----------------------------------------------------------------------------------------
+# ---- VOP3: neg, abs, omod, clamp ----
 
 SPECIAL = [0x00000000, 0x80000000, 0x3F800000, 0xBF800000, 0x7F800000, 0xFF800000, 0x7FC00123, 0x00000001, 0x80000001]
 

@@ -233,7 +233,7 @@ def test_transposing_reads(assemble, name, width, nbytes):
 
 
 def test_transposing_read_of_a_tile_of_halves(assemble):
-    """A 16 x 16 tile of b16, 4 rows of 16 at a time: lane q gets column q. Addresses: lane n row n / 4, 4 halves each."""
+    """A 16 x 16 tile of b16, 4 rows a block: lane n reads 4 halves of row n / 4, lane q of the block gets column q."""
     wave = make_wave([8 * n for n in LANES])
     tile = np.arange(256, dtype=np.uint16).reshape(16, 16)
     wave.lds[:512] = tile.reshape(-1).view(np.uint8)

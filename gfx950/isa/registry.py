@@ -32,7 +32,20 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, TypeVar
 
 from gfx950.evidence import Rule
-from gfx950.lanes import U32, U64, LaneMemory, Lanes, Mask, Mode, ScalarMemory, Words
+from gfx950.lanes import (
+    FLOAT_DENORM,
+    FLOAT_NAN,
+    FLOAT_ROUND,
+    U32,
+    U64,
+    Float,
+    LaneMemory,
+    Lanes,
+    Mask,
+    Mode,
+    ScalarMemory,
+    Words,
+)
 
 
 @dataclass(frozen=True)
@@ -92,7 +105,8 @@ class Instruction:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the body on lane values; on a tracing engine records the instruction instead."""
         for value in (*args, *kwargs.values()):
-            lanes = value.words[0] if isinstance(value, Words) else value
+            words = value.words if isinstance(value, Words) else value
+            lanes = words[0] if isinstance(words, (tuple, list)) and words else words
             if isinstance(lanes, Lanes):
                 if lanes.engine.traces:
                     return lanes.engine.trace_instruction(self, args, kwargs)  # type: ignore[attr-defined]
@@ -201,6 +215,13 @@ def load() -> dict[str, Instruction]:
     for module in pkgutil.iter_modules(package.__path__):
         importlib.import_module(f"gfx950.isa.{module.name}")
     return INSTRUCTIONS
+
+
+def rules_of(instruction: Instruction) -> tuple[Rule, ...]:
+    """What the bits of an instruction rest on: its own rules, and those of float lanes where it computes with them."""
+    kinds = [p.kind for p in (*instruction.parameters, *instruction.results)]
+    floats = any(isinstance(kind, type) and issubclass(kind, Float) for kind in kinds)
+    return tuple(dict.fromkeys((*instruction.rules, *((FLOAT_NAN, FLOAT_ROUND, FLOAT_DENORM) if floats else ()))))
 
 
 def accept_mode(parameters: Sequence[Parameter]) -> bool:

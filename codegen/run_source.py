@@ -173,37 +173,51 @@ class _Group:
 
     def full(self, value: Array) -> Array:
         """A value in every lane: (waves, 64)."""
-        return np.broadcast_to(value, self.active.shape)
+        shape = self.active.shape
+        return value if value.shape == shape else np.broadcast_to(value, shape)
 
 
 class _Bytes:
-    """Bytes with quick access to aligned words. nbytes: how many count."""
+    """Bytes with quick access to aligned units of 4, 8 and 16. nbytes: how many count."""
 
-    __slots__ = ("data", "nbytes", "words")
+    __slots__ = ("data", "nbytes", "units", "words")
 
     def __init__(self, data: NDArray[np.uint8], nbytes: int) -> None:
         self.data, self.nbytes = data, nbytes
+        self.units: dict[int, Array] = {n: data[: len(data) // n * n].view(f"V{n}") for n in (8, 16)}
         self.words = data[: len(data) // 4 * 4].view("<u4")
 
     def load(self, offsets: Array, nbytes: int) -> list[Array]:
         """Words at in-range byte offsets (n,): a list of uint32 (n,)."""
-        if nbytes >= 4 and not (offsets & 3).any():
-            first = offsets >> 2
-            return [self.words[first + w] if w else self.words[first] for w in range(nbytes // 4)]
-        count = max(1, nbytes // 4)
-        raw = np.zeros((len(offsets), 4 * count), np.uint8)
+        unaligned = int(np.bitwise_or.reduce(offsets)) & (nbytes - 1 if nbytes in self.units else 3)
+        if unaligned & 3 or nbytes < 4:
+            return self._load_bytes(offsets, nbytes)
+        if nbytes in self.units and not unaligned:
+            loaded = self.units[nbytes].take(offsets // nbytes).view("<u4").reshape(-1, nbytes // 4)
+            return list(np.ascontiguousarray(loaded.T))
+        first = offsets >> 2
+        return [self.words.take(first + w) for w in range(nbytes // 4)]
+
+    def _load_bytes(self, offsets: Array, nbytes: int) -> list[Array]:
+        raw = np.zeros((len(offsets), 4 * max(1, nbytes // 4)), np.uint8)
         raw[:, :nbytes] = self.data[offsets[:, None] + np.arange(nbytes)]
         return list(raw.view("<u4").T)
 
     def store(self, offsets: Array, words: Sequence[Array], nbytes: int) -> None:
         """Stores words (n,) at in-range byte offsets (n,); of equal bytes the last stays."""
-        if nbytes == 4 and not (offsets & 3).any():
+        unaligned = int(np.bitwise_or.reduce(offsets)) & (nbytes - 1 if nbytes in self.units else 3)
+        if nbytes == 4 and not unaligned:
             self.words[offsets >> 2] = words[0]
             return
-        raw = np.ascontiguousarray(np.stack(words, axis=-1), dtype="<u4")
-        if nbytes >= 4 and not (offsets & 3).any():
-            self.words[((offsets >> 2)[:, None] + np.arange(nbytes // 4)).ravel()] = raw.ravel()
-            return
+        raw = np.empty((len(offsets), len(words)), "<u4")
+        for index, word in enumerate(words):
+            raw[:, index] = word
+        if nbytes in self.units and not unaligned:
+            self.units[nbytes][offsets // nbytes] = raw.view(f"V{nbytes}").reshape(-1)
+        else:
+            self._store_bytes(offsets, raw, nbytes)
+
+    def _store_bytes(self, offsets: Array, raw: Array, nbytes: int) -> None:
         index = (offsets[:, None] + np.arange(nbytes)).ravel()
         self.data[index] = raw.view(np.uint8)[:, :nbytes].ravel()
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import itertools
+import re
 import subprocess
 import sys
 import tempfile
@@ -19,7 +21,7 @@ class AssemblyError(Exception):
 
 @functools.lru_cache(maxsize=4096)
 def _assemble_lines(lines: tuple[str, ...]) -> tuple[bytes, ...]:
-    text = ".text\n" + "".join(f"line{i}:\n{line}\n" for i, line in enumerate(lines)) + "end_of_lines:\n"
+    text = ".text\n" + "".join(f"line{i}: {line}\n" for i, line in enumerate(lines)) + "end_of_lines:\n"
     with tempfile.TemporaryDirectory() as folder:
         source, target = Path(folder, "x.s"), Path(folder, "x.o")
         source.write_text(text)
@@ -32,7 +34,7 @@ def _assemble_lines(lines: tuple[str, ...]) -> tuple[bytes, ...]:
             code = elf.get_section_by_name(".text").data()
             symbols = {s.name: s["st_value"] for s in elf.get_section_by_name(".symtab").iter_symbols()}
     starts = [symbols[f"line{i}"] for i in range(len(lines))] + [symbols["end_of_lines"]]
-    return tuple(code[a:b] for a, b in zip(starts, starts[1:], strict=False))
+    return tuple(code[a:b] for a, b in itertools.pairwise(starts))
 
 
 @pytest.fixture(scope="session")
@@ -45,3 +47,19 @@ def assemble() -> Callable[[str], bytes]:
 def assemble_lines() -> Callable[[Sequence[str]], tuple[bytes, ...]]:
     """`assemble_lines(lines)`: the bytes of each line, in one run of the assembler."""
     return lambda lines: _assemble_lines(tuple(lines))
+
+
+@pytest.fixture(scope="session")
+def assemble_accepted() -> Callable[[Sequence[str]], dict[str, bytes]]:
+    """`assemble_accepted(lines)`: the bytes of the lines that LLVM's assembler accepts, by line."""
+
+    def run(lines: Sequence[str]) -> dict[str, bytes]:
+        kept = list(lines)
+        try:
+            return dict(zip(kept, _assemble_lines(tuple(kept)), strict=True))
+        except AssemblyError as error:
+            refused = {int(n) - 2 for n in re.findall(r"^[^\n:]*:(\d+):\d+: error:", str(error), re.MULTILINE)}
+        kept = [line for i, line in enumerate(kept) if i not in refused]
+        return dict(zip(kept, _assemble_lines(tuple(kept)), strict=True))
+
+    return run

@@ -24,11 +24,13 @@ QUIET, NAN = np.uint32(0x00400000), np.uint32(0xFFC00000)
 HALF_MAGNITUDE, HALF_SIGN = np.uint32(0x7FFF), np.uint32(0x8000)
 HALF_ONE, HALF_INFINITY = np.uint32(0x3C00), np.uint32(0x7C00)
 HALF_QUIET, HALF_NAN = np.uint32(0x0200), np.uint32(0xFE00)
-ZERO = np.uint32(0)
+ZERO, LAST_PLACE, MINUS_INFINITY = np.uint32(0), np.uint32(1), np.uint32(0xFF800000)
+EXP2_END, EXP2_NEGATIVE_END = np.uint32(0x43000000), np.uint32(0x42FC0001)  # -126 <= x < 128
+HALF_ROOT = np.uint32(0x3F3504F3)  # sqrt(1/2)
 
-# Adding this to a double of magnitude below 2^51 leaves the nearest integer (ties to even) in the low bits.
-ROUND_TO_INTEGER = 6755399441055744.0
-# The same for multiples of 2^-24, the step of f16 subnormals.
+# Adding this to an f32 of magnitude below 2^22 leaves the nearest integer (ties to even) in the low bits.
+ROUND_TO_INTEGER = np.float32(12582912.0)
+# The same for doubles and multiples of 2^-24, the step of f16 subnormals.
 ROUND_TO_HALF_STEP = 402653184.0
 # Interpolation of (2^f - 1)/f at Chebyshev points of [-1/2, 1/2]: 2^-55 relative.
 EXP2_TERMS = (
@@ -60,64 +62,71 @@ EXP2_LOW_BY_ONE = (np.uint32(0x3B429D37), np.uint32(0xBCF3A937))
 
 
 @compiled
-def double_of_bits(bits: Any) -> Any:
-    return np.float64(np.uint32(bits).view(np.float32))
-
-
-@compiled
 def bits_of_double(value: Any) -> Any:
     """The f32 nearest to a double, as bits."""
     return np.float32(value).view(np.uint32)
 
 
 @compiled
-def exp2_split(x: Any) -> Any:
-    """(n, 2^(x-n)), n the integer nearest to x, given modulo 2^32; the power is within 2^-51 of exact."""
-    shifted = x + ROUND_TO_INTEGER
-    f = x - (shifted - ROUND_TO_INTEGER)
-    c = EXP2_TERMS
-    high = c[5] + f * (c[6] + f * (c[7] + f * (c[8] + f * (c[9] + f * c[10]))))
-    power = 1.0 + f * (c[0] + f * (c[1] + f * (c[2] + f * (c[3] + f * (c[4] + f * high)))))
-    return np.float64(shifted).view(np.int64), power
+def double_of_bits(bits: Any) -> Any:
+    return np.float64(np.uint32(bits).view(np.float32))
 
 
 @compiled
-def log2_double(x: Any) -> Any:
-    """log2 of a positive normal double, within 2^-50 relative.
+def exp2_split(x: Any) -> Any:
+    """(n, 2^(x-n)) for an f32 x, n the nearest integer as a word whose low 9 bits are right; the power within 2^-51."""
+    shifted = np.float32(x + ROUND_TO_INTEGER)
+    f = np.float64(np.float32(x - np.float32(shifted - ROUND_TO_INTEGER)))  # exact: a multiple of the last place of x
+    g = f * f
+    c = EXP2_TERMS
+    even = c[0] + g * (c[2] + g * (c[4] + g * (c[6] + g * (c[8] + g * c[10]))))
+    odd = c[1] + g * (c[3] + g * (c[5] + g * (c[7] + g * c[9])))
+    return shifted.view(np.uint32), 1.0 + f * (even + f * odd)
+
+
+@compiled
+def log2_of_bits(bits: Any) -> Any:
+    """log2 of a positive normal f32 as a double, within 2^-50 relative.
 
     x = 2^e * m with m in [sqrt(1/2), sqrt(2)); log2 m is a series in s = (m-1)/(m+1).
     """
-    bits = np.float64(x).view(np.int64)
-    e = (bits - np.int64(0x3FE6A09E00000000)) >> np.int64(52)
-    m = np.int64(bits - (e << np.int64(52))).view(np.float64)
+    e = np.int32(np.int32(bits - HALF_ROOT) >> np.int32(23))
+    m = double_of_bits(np.uint32(bits - (np.uint32(e) << np.uint32(23))))
     s = (m - 1.0) / (m + 1.0)
     z = s * s
     c = LOG2_TERMS
     high = c[3] + z * (c[4] + z * (c[5] + z * (c[6] + z * c[7])))
-    return np.float64(np.int32(e)) + s * (c[0] + z * (c[1] + z * (c[2] + z * high)))
+    return np.float64(e) + s * (c[0] + z * (c[1] + z * (c[2] + z * high)))
 
 
 @compiled
-def exp_f32(bits: Any) -> Any:
-    magnitude = bits & MAGNITUDE
-    negative = bits != magnitude
-    below = magnitude < (np.uint32(0x42FC0001) if negative else np.uint32(0x43000000))  # -126 <= x < 128
-    n, power = exp2_split(double_of_bits(bits if below else ZERO))
+def exp_f32(word: Any) -> Any:
+    bits = np.uint32(word)
+    magnitude = np.uint32(bits & MAGNITUDE)
+    negative = bits > MAGNITUDE
+    end = EXP2_NEGATIVE_END if negative else EXP2_END
+    below = magnitude < end
+    n, power = exp2_split(np.uint32(bits if below else ZERO).view(np.float32))
     low_by_one = (bits == EXP2_LOW_BY_ONE[0]) | (bits == EXP2_LOW_BY_ONE[1])
-    inside = np.uint32(bits_of_double(power) + (np.uint32(n) << np.uint32(23)) + np.uint32(low_by_one))
-    result = inside if below else (ZERO if negative else INFINITY)
-    return bits | QUIET if magnitude > INFINITY else result
+    inside = np.uint32(bits_of_double(power) + (n << np.uint32(23)))
+    inside = np.uint32(inside + (LAST_PLACE if low_by_one else ZERO))
+    outside = ZERO if negative else INFINITY
+    result = inside if below else outside
+    quiet = np.uint32(bits | QUIET)
+    return quiet if magnitude > INFINITY else result
 
 
 @compiled
-def log_f32(bits: Any) -> Any:
-    magnitude = bits & MAGNITUDE
+def log_f32(word: Any) -> Any:
+    bits = np.uint32(word)
+    magnitude = np.uint32(bits & MAGNITUDE)
     normal = (bits >= SMALLEST_NORMAL) & (bits < INFINITY)
-    inside = bits_of_double(log2_double(double_of_bits(bits if normal else ONE)))
+    inside = bits_of_double(log2_of_bits(np.uint32(bits if normal else ONE)))
     outside = INFINITY if bits == INFINITY else NAN
-    outside = SIGN | INFINITY if magnitude < SMALLEST_NORMAL else outside
+    outside = MINUS_INFINITY if magnitude < SMALLEST_NORMAL else outside
     result = inside if normal else outside
-    return bits | QUIET if magnitude > INFINITY else result
+    quiet = np.uint32(bits | QUIET)
+    return quiet if magnitude > INFINITY else result
 
 
 @compiled
@@ -179,8 +188,8 @@ def exp_f16(register: Any) -> Any:
     negative = bits != magnitude
     below = magnitude < (np.uint32(0x4E41) if negative else np.uint32(0x4C00))  # -25 <= x < 16
     x = double_of_half(magnitude if below else ZERO)
-    n, power = exp2_split(-x if negative else x)
-    scale = np.int64((n + np.int64(1023)) << np.int64(52)).view(np.float64)
+    n, power = exp2_split(np.float32(-x if negative else x))
+    scale = np.int64((np.int64(n) + np.int64(1023)) << np.int64(52)).view(np.float64)
     inside = half_of_double(power * scale)
     result = inside if below else (ZERO if negative else HALF_INFINITY)
     return bits | HALF_QUIET if magnitude > HALF_INFINITY else result
@@ -191,7 +200,7 @@ def log_f16(register: Any) -> Any:
     bits = register & np.uint32(0xFFFF)
     magnitude = bits & HALF_MAGNITUDE
     finite = (bits != ZERO) & (bits < HALF_INFINITY)
-    logarithm = log2_double(double_of_half(bits if finite else HALF_ONE))
+    logarithm = log2_of_bits(bits_of_double(double_of_half(bits if finite else HALF_ONE)))
     inside = half_of_double(abs(logarithm)) | (HALF_SIGN if logarithm < 0.0 else ZERO)
     outside = HALF_INFINITY if bits == HALF_INFINITY else HALF_NAN
     outside = HALF_SIGN | HALF_INFINITY if magnitude == ZERO else outside

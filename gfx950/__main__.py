@@ -1,12 +1,16 @@
 """The command line: `gfx950 COMMAND`, also `python -m gfx950`. Commands load their code when they are used.
 
-Exit codes: 0 fine, 1 the bits differ, 2 bad usage or bad input, 3 an instruction that is not known, 4 no device or no linker.
+Results go to standard output, everything else to standard error; nothing is coloured. Exit codes: 0 fine, 1 the bits
+differ, 2 bad usage or bad input, 3 an instruction that is not known, 4 no device or no linker, 130 stopped by Ctrl-C.
 """
 
 from __future__ import annotations
 
+import difflib
 import importlib
+import signal
 import sys
+from typing import NoReturn
 
 import click
 
@@ -33,9 +37,11 @@ class LazyGroup(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Imports one command; unknown names are None."""
+        """Imports one command. Raises UsageError with the nearest names for an unknown one."""
         if cmd_name not in COMMANDS:
-            return None
+            near = difflib.get_close_matches(cmd_name, COMMANDS, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(COMMANDS)}"
+            raise click.UsageError(f"there is no command {cmd_name!r}; {hint}", ctx)
         module, attribute = COMMANDS[cmd_name][0].split(":")
         command: click.Command = getattr(importlib.import_module(module), attribute)
         return command
@@ -62,23 +68,27 @@ def exit_code_of(error: Exception) -> int:
 
 def main() -> None:
     """Runs the command line; an expected error is one clear message on stderr and an exit code, never a traceback."""
+    if hasattr(signal, "SIGPIPE"):  # `gfx950 isa | head` ends as any Unix program does
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     try:
-        cli.main(standalone_mode=False)
+        code = cli.main(standalone_mode=False)
     except click.ClickException as error:
         error.show()
         sys.exit(2)
     except click.Abort:
         click.echo("stopped", err=True)
-        sys.exit(2)
+        sys.exit(130)
     except (ValueError, TypeError, KeyError, OSError) as error:
         fail(error)
     except Exception as error:
         if not type(error).__module__.startswith(("gfx950.", "emu.", "codegen.", "golden.")):
             raise
         fail(error)
+    # `--help` and `ctx.exit(n)` give their code as a value here.
+    sys.exit(code if isinstance(code, int) else 0)
 
 
-def fail(error: Exception) -> None:
+def fail(error: Exception) -> NoReturn:
     """Prints an error and leaves with its code."""
     text = error.args[0] if isinstance(error, KeyError) and error.args else error
     click.echo(f"error: {text}", err=True)

@@ -1,0 +1,274 @@
+"""`gfx950 layout`, `gfx950 isa`, `gfx950 evidence`: questions about the chip, answered without running anything."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+import pkgutil
+import textwrap
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gfx950 import terminal
+from gfx950.evidence import LEDGER, Evidence, Rule
+
+if TYPE_CHECKING:
+    from gfx950.isa.registry import Instruction, Parameter
+
+FOLDERS = ("gfx950", "emu", "codegen", "golden")
+FORMATS = ("fp8", "bf8", "fp6", "bf6", "fp4")
+LEVELS = [level.name for level in Evidence]
+
+as_json = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+
+
+# ---- layout ----------------------------------------------------------------------------------------------------------
+
+
+@click.command()
+@click.argument("instruction")
+@click.argument("element")
+@click.option("--a", "a_format", type=click.Choice(FORMATS), help="Format of A (f8f6f4 only). Default: fp8.")
+@click.option("--b", "b_format", type=click.Choice(FORMATS), help="Format of B (f8f6f4 only). Default: fp8.")
+@click.option("--op-sel", type=click.IntRange(0, 3), default=0, show_default=True, help="Byte of a scale register.")
+@as_json
+def layout(
+    instruction: str, element: str, a_format: str | None, b_format: str | None, op_sel: int, as_json: bool
+) -> None:
+    """Say which register, lane and bits hold a matrix element, or the reverse.
+
+    ELEMENT is A[m][k], B[k][n], C[m][n], D[m][n] (then `block N` where there are blocks), or scaleA[m][kb] and
+    scaleB[n][kb], kb counting blocks of 32 along k. Or it is a place: an operand, a register counted from the
+    operand's first, a lane, and bits (all of the register when left out).
+
+    \b
+    Examples:
+      gfx950 layout v_mfma_scale_f32_16x16x128_f8f6f4 'B[100][3]'
+      gfx950 layout v_mfma_scale_f32_16x16x128_f8f6f4 'B v3 lane 17 [7:4]' --b fp4
+      gfx950 layout v_mfma_scale_f32_16x16x128_f8f6f4 'scaleB[3][3]' --op-sel 2
+      gfx950 layout v_mfma_f32_16x16x32_bf16 'D[5][9]' --json
+    """
+    from gfx950.layouts import describe_element, describe_place
+
+    describe = describe_place if "lane" in element else describe_element
+    try:
+        found = describe(instruction, element, a_format, b_format, op_sel)
+    except (ValueError, IndexError) as error:
+        raise click.UsageError(str(error)) from error
+    scale = _scale_of(instruction, found, op_sel) if describe is describe_element else None
+    if scale is not None:
+        found["scale"] = scale
+    if as_json:
+        terminal.show_json("gfx950.layout/1", found)
+        return
+    lines = _place_lines(found) if "elements" in found else _element_lines(found)
+    for line in (found["mnemonic"], *lines, f"rests on: {found['evidence']} ({found['source']})"):
+        click.echo("\n".join(terminal.wrap(line)))
+
+
+def _scale_of(instruction: str, found: dict[str, Any], op_sel: int) -> dict[str, Any] | None:
+    """Where the block scale of an element of A or B is, for the scaled instructions."""
+    from gfx950.layouts import SCALE_BLOCK, describe_element, matrix_instruction
+
+    if not matrix_instruction(instruction).has_scales or found["operand"] not in ("A", "B"):
+        return None
+    line, k = (found["row"], found["col"]) if found["operand"] == "A" else (found["col"], found["row"])
+    return describe_element(instruction, f"scale{found['operand']}[{line}][{k // SCALE_BLOCK}]", op_sel=op_sel)
+
+
+def _element_lines(found: dict[str, Any]) -> Iterator[str]:
+    yield f"{_written(found)}: {_places(found)}"
+    if "scale" in found:
+        yield f"its scale {_written(found['scale'])}: {_places(found['scale'])}"
+
+
+def _place_lines(found: dict[str, Any]) -> Iterator[str]:
+    bits = f"{found['high_bit']}:{found['low_bit']}"
+    yield f"{found['operand']} v{found['register']}, lane {found['lane']}, bits {bits}:"
+    for element in found["elements"]:
+        yield f"  bits {element['high_bit']}:{element['low_bit']}  {_written(found | element)}"
+
+
+def _written(found: dict[str, Any]) -> str:
+    block = f" block {found['block']}" if found["block"] else ""
+    return f"{found['operand']}[{found['row']}][{found['col']}]{block}"
+
+
+def _places(found: dict[str, Any]) -> str:
+    """'v5, lane 35, bits 7:0', with a second register where an element straddles two."""
+    first, *rest = found["pieces"]
+    more = "".join(f" and v{p['register']} bits {p['high_bit']}:{p['low_bit']}" for p in rest)
+    return f"v{first['register']}, lane {found['lane']}, bits {first['high_bit']}:{first['low_bit']}{more}"
+
+
+# ---- isa -------------------------------------------------------------------------------------------------------------
+
+
+@click.command()
+@click.argument("name", required=False)
+@as_json
+def isa(name: str | None, as_json: bool) -> None:
+    """List the instructions, or describe one: encoding, operands, results, meaning, and what its bits rest on.
+
+    \b
+    Examples:
+      gfx950 isa
+      gfx950 isa v_perm_b32
+      gfx950 isa ds_read_b64_tr_b8 --json
+    """
+    from gfx950.isa.registry import load
+
+    known = load()
+    if name is None:
+        _list(sorted(known.values(), key=lambda i: (i.encoding, i.opcode)), as_json)
+        return
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+        raise click.UsageError(f"no instruction {name!r} is defined; nearest: {', '.join(near) or 'none'}")
+    facts = describe_instruction(known[name])
+    if as_json:
+        terminal.show_json("gfx950.instruction/1", facts)
+    else:
+        _show_instruction(facts)
+
+
+def _list(instructions: list[Instruction], as_json: bool) -> None:
+    rows = [{"name": i.name, "encoding": i.encoding, "opcode": i.opcode, "text": _first_line(i)} for i in instructions]
+    if as_json:
+        terminal.show_json("gfx950.isa/1", {"instructions": rows})
+        return
+    shown = [(str(r["encoding"]), str(r["opcode"]), str(r["name"])) for r in rows]
+    for line in terminal.table([("encoding", "opcode", "name"), *shown]):
+        click.echo(line)
+    click.echo(f"{len(rows)} instructions; `gfx950 isa NAME` describes one")
+
+
+def _first_line(instruction: Instruction) -> str:
+    return instruction.doc.partition("\n")[0]
+
+
+def describe_instruction(instruction: Instruction) -> dict[str, Any]:
+    """All that the registry says of one instruction, as plain data.
+
+    vop3_opcode: of the 64-bit form of a VOP1, VOP2 or VOPC instruction, else None. operands and results: name, type,
+    32-bit registers (0 for masks, memories and static values), place (an implicit register or a memory, or None).
+    """
+    from gfx950.isa.encoding import VOP3_BASES
+    from gfx950.isa.registry import rules_of
+
+    base = VOP3_BASES.get(instruction.encoding)
+    return {
+        "name": instruction.name,
+        "encoding": instruction.encoding,
+        "opcode": instruction.opcode,
+        "vop3_opcode": None if base is None else base + instruction.opcode,
+        "intrinsic": instruction.intrinsic,
+        "operands": [_parameter(p) for p in instruction.parameters],
+        "results": [_parameter(p) for p in instruction.results],
+        "text": instruction.doc,
+        "where": instruction.where,
+        "source": textwrap.dedent(inspect.getsource(instruction.body)),
+        "rules": [_rule(r) for r in sorted(rules_of(instruction), key=lambda r: (r.evidence, r.name))],
+    }
+
+
+def _parameter(parameter: Parameter) -> dict[str, Any]:
+    kind = parameter.kind.__name__ if isinstance(parameter.kind, type) else str(parameter.kind)
+    return {"name": parameter.name, "type": kind, "registers": parameter.registers, "place": parameter.place}
+
+
+def _rule(rule: Rule) -> dict[str, str]:
+    return {"name": rule.name, "evidence": rule.evidence.name, "source": rule.source, "text": rule.text}
+
+
+def _show_instruction(facts: dict[str, Any]) -> None:
+    wide = "" if facts["vop3_opcode"] is None else f"; 64-bit form VOP3 opcode {facts['vop3_opcode']}"
+    rows = [("encoding", f"{facts['encoding']} opcode {facts['opcode']} (0x{facts['opcode']:x}){wide}")]
+    rows += [("operands" if i == 0 else "", _operand_text(p)) for i, p in enumerate(facts["operands"])]
+    rows += [("results" if i == 0 else "", _operand_text(p)) for i, p in enumerate(facts["results"])]
+    if facts["intrinsic"]:
+        rows.append(("intrinsic", facts["intrinsic"]))
+    rows += [("meaning", facts["text"]), ("defined at", facts["where"])]
+    click.echo(facts["name"])
+    for line in terminal.table(rows):
+        click.echo(line)
+    click.echo()
+    for line in facts["source"].rstrip().splitlines():
+        click.echo("\n".join(terminal.wrap_code(line)))
+    click.echo()
+    _show_rules(facts["rules"])
+
+
+def _operand_text(parameter: dict[str, Any]) -> str:
+    count = parameter["registers"]
+    size = f", {count} register{'s' * (count > 1)}" if count else ""
+    place = f", {parameter['place']}" if parameter["place"] else ""
+    return f"{parameter['name']}: {parameter['type']}{size}{place}"
+
+
+def _show_rules(rules: list[dict[str, str]]) -> None:
+    if not rules:
+        click.echo("rests on: spec (the ISA text alone)")
+        return
+    click.echo("rests on:")
+    for rule in rules:
+        click.echo("\n".join(terminal.wrap(f"{rule['evidence']}  {rule['name']}", "  ")))
+        click.echo("\n".join(terminal.wrap(rule["text"], "      ")))
+        click.echo("\n".join(terminal.wrap(f"[{rule['source']}]", "      ")))
+
+
+# ---- evidence --------------------------------------------------------------------------------------------------------
+
+
+@click.command()
+@click.option("--level", type=click.Choice(LEVELS), help="Only the rules of this level.")
+@as_json
+def evidence(level: str | None, as_json: bool) -> None:
+    """List the rules the bits rest on, weakest first.
+
+    chosen: nothing is known, a documented choice. carried: measured on gfx942 and assumed. published: somebody's
+    measurement on gfx950. measured: a capture from an MI355X. spec: the ISA text.
+
+    \b
+    Examples:
+      gfx950 evidence
+      gfx950 evidence --level chosen --json
+    """
+    for problem in import_rules():
+        click.echo(f"not listed: {problem}", err=True)
+    rules = sorted(LEDGER.values(), key=lambda r: (r.evidence, r.name))
+    chosen = [r for r in rules if level is None or r.evidence.name == level]
+    if as_json:
+        counts = {name: sum(r.evidence.name == name for r in rules) for name in LEVELS}
+        terminal.show_json("gfx950.evidence/1", {"counts": counts, "rules": [_rule(r) for r in chosen]})
+        return
+    for name in LEVELS:
+        group = [r for r in chosen if r.evidence.name == name]
+        if group:
+            click.echo(f"{name}: {len(group)} rules")
+            _show_ledger(group)
+
+
+def _show_ledger(rules: list[Rule]) -> None:
+    for rule in rules:
+        click.echo("\n".join(terminal.wrap(rule.name, "  ")))
+        click.echo("\n".join(terminal.wrap(rule.text, "      ")))
+        click.echo("\n".join(terminal.wrap(f"[{rule.source}]", "      ")))
+
+
+def import_rules() -> list[str]:
+    """Imports every module that can declare rules. Returns a sentence for each that needs a package not installed."""
+    problems = []
+    for folder in FOLDERS:
+        package = importlib.import_module(folder)
+        for module in pkgutil.walk_packages(package.__path__, f"{folder}."):
+            if module.name.endswith(("__main__", ".commands")):
+                continue
+            try:
+                importlib.import_module(module.name)
+            except ModuleNotFoundError as error:
+                problems.append(f"the rules of {module.name}, which needs the package {error.name}")
+    return problems

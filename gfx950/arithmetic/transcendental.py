@@ -36,8 +36,8 @@ F32_RANGE_RULE = rule(
 )
 EXP_RANGE_RULE = rule(
     "transcendental.exp_f32_ends",
-    Evidence.carried,
-    "published exact models of v_exp_f32 of RDNA4 (measured there); same documented range on gfx950",
+    Evidence.chosen,
+    "published exact models of RDNA4, measured there; CDNA4 ISA 12.8 says only that subnormal results are flushed",
     "v_exp_f32 gives +0 for x < -126 and +Inf for x >= 128.",
 )
 FLUSH_SIGN_RULE = rule(

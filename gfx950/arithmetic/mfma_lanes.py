@@ -27,7 +27,7 @@ class Lanes(numba_types.Type):
 
     def __init__(self, element: str, llvm: Any) -> None:
         self.element, self.vector = element, ir.VectorType(llvm, WIDTH)
-        super().__init__(name=f"Lanes16({element})")  # type: ignore[no-untyped-call, unused-ignore]
+        types.Type.__init__(self, name=f"Lanes16({element})")
 
 
 I32 = Lanes("i32", ir.IntType(32))
@@ -112,7 +112,12 @@ def _minimum(builder: Any, kinds: Any, values: Any) -> Any:
     return builder.select(builder.icmp_signed("<", *values), *values)
 
 
-def _bytewise(emit: Callable[..., Any]) -> Any:
+def _select_zero(builder: Any, kinds: Any, values: Any) -> Any:
+    zero = builder.icmp_signed("==", values[0], ir.Constant(values[0].type, None))
+    return builder.select(zero, values[1], values[2])
+
+
+def _bytewise(emit: Callable[..., Any], result: Callable[..., Any] = lambda a, b: a) -> Any:
     """An operation on I32 vectors that works on each of their bytes."""
 
     def on_bytes(builder: Any, kinds: Any, values: Any) -> Any:
@@ -120,7 +125,7 @@ def _bytewise(emit: Callable[..., Any]) -> Any:
         result = emit(builder, kinds, [builder.bitcast(value, vector) for value in values])
         return builder.bitcast(result, kinds[0].vector)
 
-    return _operation(lambda a, b: a, on_bytes)
+    return _operation(result, on_bytes)
 
 
 def _call(name: str, builder: Any, kinds: Any, values: Any) -> Any:
@@ -182,6 +187,7 @@ maximum = _operation(lambda a, b: a, _maximum)
 minimum = _operation(lambda a, b: a, _minimum)
 maximum_bytes = _bytewise(_maximum)  # signed
 add_bytes = _bytewise(lambda b, kinds, v: b.add(*v))
+select_zero_bytes = _bytewise(_select_zero, lambda a, b, c: a)  # b where the byte of a is zero, else c
 select = _operation(lambda mask, a, b: a, lambda b, kinds, v: b.select(*v))
 any_lane = _operation(lambda mask: types.boolean, _any)
 floor = _operation(lambda a: a, partial(_call, "llvm.floor"))

@@ -15,7 +15,7 @@ import numpy as np
 from numba.np.numpy_support import carray
 
 from gfx950.arithmetic import mfma_rule
-from gfx950.arithmetic.mfma import DEFAULT, SHAPES
+from gfx950.arithmetic.mfma import DEFAULT, SHAPES, Format
 from gfx950.arithmetic.mfma_lanes import (
     add_bytes,
     any_lane,
@@ -34,6 +34,7 @@ from gfx950.arithmetic.mfma_lanes import (
     minimum,
     narrow,
     select,
+    select_zero_bytes,
     splat_f64,
     splat_i32,
     splat_i64,
@@ -68,6 +69,7 @@ NOTHING = -10_000  # the exponent of a zero: no sum of two of them and of scales
 # below.
 ZERO_BYTE = -64
 HAS_NAN, HAS_INFINITY = 1, 2
+F16, BF16, LAST_SMALL, LAST_BYTE = int(Format.f16), int(Format.bf16), int(Format.fp4), int(Format.bf8)
 HALF, BYTE = DEFAULT.half, DEFAULT.byte
 SETTINGS = Settings(int(DEFAULT.group_order), int(DEFAULT.scale_entry), DEFAULT.nan_bits)
 NAN_BITS = DEFAULT.nan_bits
@@ -95,45 +97,75 @@ def special_bounds(format_: int) -> tuple[int, int]:
 
 
 @inlined
+def special_flags(magnitudes: Any, format_: int) -> Any:
+    """Flags of magnitude codes."""
+    infinity, finite_end = special_bounds(format_)
+    zero = splat_i32(0)
+    nan = select(magnitudes > splat_i32(finite_end), splat_i32(HAS_NAN), zero)
+    return select(magnitudes == splat_i32(infinity), splat_i32(HAS_INFINITY), nan)
+
+
+@inlined
 def smallest_exponent(format_: int) -> int:
     """The exponent of the format's smallest subnormal."""
     return 1 - BIAS[format_] - MANTISSA_BITS[format_]
 
 
 @inlined
-def decode_codes(codes: Any, format_: int, significand_only: bool) -> tuple[Any, Any, Any]:
-    """f32 values as multiples of the format's smallest (or significands below 2), exponents and special flags of
-    sixteen codes."""
+def decode_halves_of(words: Any, format_: int) -> tuple[Any, Any, Any]:
+    """f32 significands below 2, exponents and special flags of f16 or bf16 codes in the low halves of words."""
     mantissa_bits, bias = MANTISSA_BITS[format_], BIAS[format_]
-    magnitude_bits = mantissa_bits + EXPONENT_BITS[format_]
-    code = codes & splat_i32((1 << magnitude_bits) - 1)
-    sign = (codes << splat_i32(31 - magnitude_bits)) & splat_i32(0x80000000)
+    code = words & splat_i32(0x7FFF)
+    sign = (words << splat_i32(16)) & splat_i32(0x80000000)
     field = code >> splat_i32(mantissa_bits)
     mantissa = code & splat_i32((1 << mantissa_bits) - 1)
-    if significand_only:
-        exponent_bits, subnormal_unit = splat_i32(127), power_f32(splat_i32(-mantissa_bits))
-    else:
-        exponent_bits, subnormal_unit = field + splat_i32(126 + mantissa_bits), power_f32(splat_i32(0))
-    normal = (exponent_bits << splat_i32(23)) | (mantissa << splat_i32(23 - mantissa_bits))
-    subnormal = bits_i32(to_f32(mantissa) * subnormal_unit)
+    normal = splat_i32(127 << 23) | (mantissa << splat_i32(23 - mantissa_bits))
+    subnormal = bits_i32(to_f32(mantissa) * power_f32(splat_i32(-mantissa_bits)))
     zero = splat_i32(0)
-    value = bits_f32(select(field == zero, subnormal, normal) | sign)
-    no_exponent = NOTHING if significand_only else ZERO_BYTE
-    exponent = select(code == zero, splat_i32(no_exponent), maximum(field, splat_i32(1)) - splat_i32(bias))
-    infinity, finite_end = special_bounds(format_)
-    flags = select(code > splat_i32(finite_end), splat_i32(HAS_NAN), zero)
-    return value, exponent, select(code == splat_i32(infinity), splat_i32(HAS_INFINITY), flags)
+    significand = bits_f32(select(field == zero, subnormal, normal) | sign)
+    exponent = select(code == zero, splat_i32(NOTHING), maximum(field, splat_i32(1)) - splat_i32(bias))
+    return significand, exponent, special_flags(code, format_)
 
 
 @inlined
-def quad_of(inputs: Any, word: int, bit: int, field_bits: int) -> Any:
-    """Sixteen lanes' four fields that start `bit` bits after the register word at index `word`, in the low bits; what
-    is above is of other fields."""
+def bytes_of_quad(inputs: Any, word: int, bit: int, field_bits: int) -> Any:
+    """Sixteen lanes' four fields that start `bit` bits after the register word at index `word`, one in each byte;
+    what is above a field in its byte is of other fields."""
     offset, shift = word + 64 * (bit >> 5), bit & 31
-    window = (load_i32(inputs, offset) >> splat_i32(shift)) & splat_i32(-1 if shift == 0 else (1 << (32 - shift)) - 1)
+    window = load_i32(inputs, offset)
+    if field_bits == 8:
+        return window
+    window = (window >> splat_i32(shift)) & splat_i32(-1 if shift == 0 else (1 << (32 - shift)) - 1)
     if shift + 4 * field_bits > 32:
         window = window | (load_i32(inputs, offset + 64) << splat_i32(32 - shift))
-    return window
+    low, result = splat_i32(255), window & splat_i32(255)
+    for t in range(1, 4):
+        result = result | (((window >> splat_i32(t * field_bits)) & low) << splat_i32(8 * t))
+    return result
+
+
+@inlined
+def every_byte(value: int) -> Any:
+    return splat_i32((value & 255) * 0x01010101)
+
+
+@inlined
+def exponent_bytes(magnitudes: Any, format_: int) -> Any:
+    """Exponents of four magnitude codes a lane, as bytes."""
+    fields = (magnitudes >> splat_i32(MANTISSA_BITS[format_])) & every_byte((1 << EXPONENT_BITS[format_]) - 1)
+    exponents = add_bytes(maximum_bytes(fields, every_byte(1)), every_byte(-BIAS[format_]))
+    return select_zero_bytes(magnitudes, every_byte(ZERO_BYTE), exponents)
+
+
+@inlined
+def whole_value(quad: Any, t: int, format_: int) -> Any:
+    """f32 of byte t of a quad, as a multiple of the format's smallest number."""
+    mantissa_bits, magnitude_bits = MANTISSA_BITS[format_], MANTISSA_BITS[format_] + EXPONENT_BITS[format_]
+    code = (quad >> splat_i32(8 * t)) & splat_i32((1 << magnitude_bits) - 1)
+    sign = (quad << splat_i32(31 - 8 * t - magnitude_bits)) & splat_i32(0x80000000)
+    normal = (code << splat_i32(23 - mantissa_bits)) + splat_i32((126 + mantissa_bits) << 23)
+    subnormal = bits_i32(to_f32(code))
+    return bits_f32(select(code < splat_i32(1 << mantissa_bits), subnormal, normal) | sign)
 
 
 @inlined
@@ -142,21 +174,22 @@ def decode_quads(
 ) -> None:
     """Values [k][row] of a small-format operand that starts at `register`, exponents as bytes [k / 4][row], flags
     [row] of its specials."""
-    low = splat_i32(255)
+    magnitude_mask = every_byte((1 << (MANTISSA_BITS[format_] + EXPONENT_BITS[format_])) - 1)
     for row in range(0, shape.rows, WIDTH):
-        seen = splat_i32(0)
+        top = splat_i32(0)
         for quad in range(shape.depth // 4):
             lane_group, item = 4 * quad // shape.lane_items, 4 * quad % shape.lane_items
-            window = quad_of(inputs, 64 * register + shape.rows * lane_group + row, item * field_bits, field_bits)
+            word = 64 * register + shape.rows * lane_group + row
+            codes = bytes_of_quad(inputs, word, item * field_bits, field_bits)
             k = k_of_item(shape, field_bits, lane_group, item)
-            packed = splat_i32(0)
             for t in range(4):
-                value, exponent, special = decode_codes((window >> splat_i32(t * field_bits)), format_, False)
-                store(values, (k + t) * shape.rows + row, value)
-                packed = packed | ((exponent & low) << splat_i32(8 * t))
-                seen = seen | special
-            store(exponents, k // 4 * shape.rows + row, packed)
-        store(flags, row, seen)
+                store(values, (k + t) * shape.rows + row, whole_value(codes, t, format_))
+            magnitudes = codes & magnitude_mask
+            top = maximum_bytes(top, magnitudes)
+            store(exponents, k // 4 * shape.rows + row, exponent_bytes(magnitudes, format_))
+        top = maximum_bytes(top, top >> splat_i32(16))
+        top = maximum_bytes(top, top >> splat_i32(8)) & splat_i32(255)
+        store(flags, row, special_flags(top, format_))  # a NaN outranks an Inf, as it does in the result
 
 
 @compiled
@@ -179,7 +212,7 @@ def decode_halves(
         for k in range(shape.depth):
             lane_group, item = k // shape.lane_items, k % shape.lane_items
             words = load_i32(inputs, 64 * (register + item // 2) + shape.rows * lane_group + row)
-            value, exponent, special = decode_codes(words >> splat_i32(16 * (item % 2)), format_, True)
+            value, exponent, special = decode_halves_of(words >> splat_i32(16 * (item % 2)), format_)
             store(values, k * shape.rows + row, value)
             store(exponents, k * shape.rows + row, exponent)
             seen = seen | special
@@ -232,11 +265,13 @@ def sum_every_second(a: Any, b: Any, rows: int, i: int, j: int, start: int, leng
 
 @inlined
 def sum_exactly(a: Any, b: Any, rows: int, i: int, j: int, start: int, length: int) -> Any:
-    """The sum of products where nothing is cut, in units of the smallest product."""
-    total = splat_i32(0)
+    """The sums of products of rows i and i + 1 where nothing is cut, in units of the smallest product."""
+    total, next_total = splat_i32(0), splat_i32(0)
     for k in range(start, start + length):
-        total = total + truncate_i32(bits_f32(splat_i32(a[k * rows + i])) * load_f32(b, k * rows + j))
-    return total
+        columns = load_f32(b, k * rows + j)
+        total = total + truncate_i32(bits_f32(splat_i32(a[k * rows + i])) * columns)
+        next_total = next_total + truncate_i32(bits_f32(splat_i32(a[k * rows + i + 1])) * columns)
+    return total, next_total
 
 
 @inlined
@@ -252,36 +287,50 @@ def sum_split(a: Any, b: Any, rows: int, i: int, j: int, start: int, length: int
 
 
 @inlined
-def sum_small(
-    a: Any, ae: Any, b: Any, be: Any, rows: int, i: int, j: int, start: int, length: int, smallest: int
-) -> Any:
-    """Steps a to c for formats up to 8 bits: sums, their units' exponents, exponents. Four exponents of ascending k
-    share a lane.
-
-    Where even the smallest product there can be (2^smallest) lies above the cut of all sixteen columns, nothing is
-    cut or floored.
-    """
+def largest_exponents(ae: Any, be: Any, rows: int, i: int, j: int, start: int, length: int) -> tuple[Any, Any]:
+    """Step a for formats up to 8 bits: the largest exponents, of even and odd k (as the low bytes) and of all."""
     first = start // 4 * rows
     quads = add_bytes(splat_i32(ae[first + i]), load_i32(be, first + j))
     for q in range(1, length // 4):
         row = first + q * rows
         quads = maximum_bytes(quads, add_bytes(splat_i32(ae[row + i]), load_i32(be, row + j)))
     pair, top = maximum_bytes(quads, quads >> splat_i32(16)), splat_i32(24)
-    largest = (maximum_bytes(pair, pair >> splat_i32(8)) << top) >> top
-    exponent = select(largest < splat_i32(ZERO_BYTE + 24), splat_i32(NOTHING), largest)
-    if any_lane(largest > splat_i32(24 + smallest)):
-        return sum_split(a, b, rows, i, j, start, length, pair, smallest), largest - top, exponent
-    return sum_exactly(a, b, rows, i, j, start, length), splat_i32(smallest), exponent
+    return pair, (maximum_bytes(pair, pair >> splat_i32(8)) << top) >> top
+
+
+@inlined
+def sum_small(
+    a: Any, ae: Any, b: Any, be: Any, rows: int, i: int, j: int, start: int, length: int, smallest: int
+) -> Any:
+    """Steps a to c for formats up to 8 bits and rows i and i + 1: sums, units, exponents of one row and of the next.
+
+    Where even the smallest product there can be (2^smallest) lies above the cut of all 32 elements, nothing is cut or
+    floored.
+    """
+    pair, largest = largest_exponents(ae, be, rows, i, j, start, length)
+    next_pair, next_largest = largest_exponents(ae, be, rows, i + 1, j, start, length)
+    none, nothing = splat_i32(ZERO_BYTE + 24), splat_i32(NOTHING)
+    exponent = select(largest < none, nothing, largest)
+    next_exponent = select(next_largest < none, nothing, next_largest)
+    if any_lane(maximum(largest, next_largest) > splat_i32(24 + smallest)):
+        total = sum_split(a, b, rows, i, j, start, length, pair, smallest)
+        next_total = sum_split(a, b, rows, i + 1, j, start, length, next_pair, smallest)
+        fraction = splat_i32(24)
+        return total, largest - fraction, exponent, next_total, next_largest - fraction, next_exponent
+    total, next_total = sum_exactly(a, b, rows, i, j, start, length)
+    return total, splat_i32(smallest), exponent, next_total, splat_i32(smallest), next_exponent
 
 
 @inlined
 def sum_group(
     a: Any, ae: Any, b: Any, be: Any, rows: int, i: int, j: int, start: int, length: int, half: bool, smallest: int
 ) -> Any:
-    """Steps a to c: sums, their units' exponents, and the exponent of the products."""
+    """Steps a to c of rows i and i + 1: sums, their units' exponents, the exponents of the products, twice."""
     if half:
         total, exponent = sum_halves(a, ae, b, be, rows, i, j, start, length)
-        return total, exponent - splat_i32(24), exponent
+        next_total, next_exponent = sum_halves(a, ae, b, be, rows, i + 1, j, start, length)
+        fraction = splat_i32(24)
+        return total, exponent - fraction, exponent, next_total, next_exponent - fraction, next_exponent
     return sum_small(a, ae, b, be, rows, i, j, start, length, smallest)
 
 
@@ -323,8 +372,8 @@ def finish_normal(dot: Any, largest: Any) -> Any:
 
 
 @inlined
-def add_to_c(total: Any, unit: Any, exponent: Any, c: Any, half: bool, overflow_bits: int) -> Any:
-    """Steps d to f for the sums total * 2^unit; a C of Inf or NaN is kept."""
+def align_with_c(total: Any, unit: Any, exponent: Any, c: Any, half: bool) -> tuple[Any, Any]:
+    """Step d for the sums total * 2^unit: integers in f64 and e_max, whose place is the 32nd."""
     zero, field = splat_i32(0), (c >> splat_i32(23)) & splat_i32(255)
     significand = c & splat_i32(0x7FFFFF)
     significand = select(field == zero, significand, significand | splat_i32(0x800000))
@@ -338,10 +387,29 @@ def add_to_c(total: Any, unit: Any, exponent: Any, c: Any, half: bool, overflow_
     # Below -100 only the sign of a sum is left of it, above 100 there is only the zero sum of no products.
     lift = minimum(maximum(unit - largest + splat_i32(32), splat_i32(-100)), splat_i32(100))
     dot = floor(to_f64(total) * widen_f64(power_f32(lift)))
-    dot = fused(to_f64(addend), splat_f64(256.0), dot)
-    outside = (largest < splat_i32(-64)) | (largest > splat_i32(100))
-    result = finish_anywhere(dot, largest, overflow_bits) if any_lane(outside) else finish_normal(dot, largest)
-    return select(field == splat_i32(255), c, result)
+    return fused(to_f64(addend), splat_f64(256.0), dot), largest
+
+
+@inlined
+def keep_special(c: Any, result: Any) -> Any:
+    """C where it is Inf or NaN."""
+    special = splat_i32(0x7F800000)
+    return select((c & special) == special, c, result)
+
+
+@inlined
+def add_to_c(sums: Any, c: Any, c_next: Any, half: bool, overflow_bits: int) -> tuple[Any, Any]:
+    """Steps d to f for two rows, `sums` being theirs, units and exponents."""
+    dot, largest = align_with_c(sums[0], sums[1], sums[2], c, half)
+    next_dot, next_largest = align_with_c(sums[3], sums[4], sums[5], c_next, half)
+    low, high = splat_i32(-64), splat_i32(100)
+    outside = (largest < low) | (largest > high) | (next_largest < low) | (next_largest > high)
+    if any_lane(outside):
+        d = finish_anywhere(dot, largest, overflow_bits)
+        d_next = finish_anywhere(next_dot, next_largest, overflow_bits)
+    else:
+        d, d_next = finish_normal(dot, largest), finish_normal(next_dot, next_largest)
+    return keep_special(c, d), keep_special(c_next, d_next)
 
 
 @compiled
@@ -407,47 +475,37 @@ def c_word(shape: Any, row: int, column: int) -> int:
 
 
 @inlined
-def step_lanes(
-    operands: Any, shape: Any, i: int, j: int, start: int, length: int, c: Any, half: bool, overflow_bits: int
-) -> Any:
-    """One group of sixteen elements joined to C; and the exponent of its products."""
-    a, ae, a_scales, b, be, b_scales, smallest = operands
-    total, unit, exponent = sum_group(a, ae, b, be, shape.rows, i, j, start, length, half, smallest)
-    scale = splat_i32(0)
-    if shape.blocks:
-        block = start // mfma_rule.SCALE_BLOCK * shape.rows
-        scale = splat_i32(a_scales[block + i]) + load_i32(b_scales, block + j)
-    return add_to_c(total, unit + scale, exponent + scale, c, half, overflow_bits), exponent
+def apply_scales(sums: Any, a_scales: Any, b_scales: Any, row: int, column: int) -> Any:
+    """The sums of two rows with the block scales of those rows and columns, which start at the words `row` and
+    `column`."""
+    total, unit, exponent, next_total, next_unit, next_exponent = sums
+    columns = load_i32(b_scales, column)
+    scale, next_scale = splat_i32(a_scales[row]) + columns, splat_i32(a_scales[row + 1]) + columns
+    return total, unit + scale, exponent + scale, next_total, next_unit + next_scale, next_exponent + next_scale
 
 
 @inlined
 def chain_rows(operands: Any, shape: Any, i: int, j: int, c: Any, c_next: Any, half: bool, overflow_bits: int) -> Any:
     """All groups of sixteen elements of rows i and i + 1, side by side to hide how long a step takes; with the
-    largest exponent any group had."""
+    largest exponents any group had."""
+    a, ae, a_scales, b, be, b_scales, smallest = operands
     length = min(HALF.length if half else BYTE.length, shape.depth)
     highest, highest_next = splat_i32(NOTHING), splat_i32(NOTHING)
     for start in range(0, shape.depth, length):
-        c, exponent = step_lanes(operands, shape, i, j, start, length, c, half, overflow_bits)
-        c_next, exponent_next = step_lanes(operands, shape, i + 1, j, start, length, c_next, half, overflow_bits)
-        highest, highest_next = maximum(highest, exponent), maximum(highest_next, exponent_next)
+        sums = sum_group(a, ae, b, be, shape.rows, i, j, start, length, half, smallest)
+        highest, highest_next = maximum(highest, sums[2]), maximum(highest_next, sums[5])
+        if shape.blocks:
+            block = start // mfma_rule.SCALE_BLOCK * shape.rows
+            sums = apply_scales(sums, a_scales, b_scales, block + i, block + j)
+        c, c_next = add_to_c(sums, c, c_next, half, overflow_bits)
     return c, highest, c_next, highest_next
 
 
 @inlined
-def finish_row(
-    inputs: Any,
-    outputs: Any,
-    parameters: int,
-    shape: Any,
-    place: Any,
-    flags: Any,
-    c: Any,
-    d: Any,
-    highest: Any,
-    half: bool,
-) -> None:
+def finish_row(instruction: Any, place: Any, flags: Any, c: Any, d: Any, highest: Any) -> None:
     """Writes sixteen elements, NaN where a NaN went in, and by the plain rule where Inf did. place: row, first
     column, output word."""
+    inputs, outputs, parameters, shape, half = instruction
     nan = ((c & splat_i32(0x7FFFFFFF)) > splat_i32(0x7F800000)) | ((flags & splat_i32(HAS_NAN)) > splat_i32(0))
     store(outputs, place[2], select(nan, splat_i32(NAN_BITS), d))
     plain = flags == splat_i32(HAS_INFINITY)
@@ -458,41 +516,49 @@ def finish_row(
 
 
 @inlined
+def run_rows(instruction: Any, operands: Any, a_flags: Any, b_flags: Any) -> None:
+    """D from decoded operands, two rows by sixteen columns at a time."""
+    inputs, _, parameters, shape, half = instruction
+    c_start, overflow_bits = 128 * shape.operand_registers, overflow_of(parameters)
+    for i in range(0, shape.rows, 2):
+        for j in range(0, shape.rows, WIDTH):
+            word, next_word = c_word(shape, i, j), c_word(shape, i + 1, j)
+            c, c_next = load_i32(inputs, c_start + word), load_i32(inputs, c_start + next_word)
+            d, highest, d_next, highest_next = chain_rows(operands, shape, i, j, c, c_next, half, overflow_bits)
+            columns = load_i32(b_flags, j)
+            finish_row(instruction, (i, j, word), splat_i32(a_flags[i]) | columns, c, d, highest)
+            flags = splat_i32(a_flags[i + 1]) | columns
+            finish_row(instruction, (i + 1, j, next_word), flags, c_next, d_next, highest_next)
+
+
+@inlined
+def legal_parameters(parameters: int, shape: Any, half: bool) -> int:
+    """The parameters with undefined formats read as the first that is defined."""
+    a, b = parameters & 7, parameters >> 3 & 7
+    if half:
+        a = b = a if a == BF16 else F16
+    else:
+        last = LAST_SMALL if shape.blocks else LAST_BYTE
+        a, b = a if a <= last else 0, b if b <= last else 0
+    return (parameters & ~63) | a | b << 3
+
+
+@inlined
 def run(inputs: Any, outputs: Any, parameters: int, shape: Any, half: bool) -> None:
-    """The instruction on registers A, B, C, scale A, scale B. An undefined format code of F8F6F4 is read as fp8."""
-    n, rows = shape.operand_registers, shape.rows
-    c_start = 128 * n
+    """The instruction on registers A, B, C, scale A, scale B."""
+    n, parameters = shape.operand_registers, legal_parameters(parameters, shape, half)
     format_a, format_b = parameters & 7, parameters >> 3 & 7
     a, ae, b, be = stack_words(), stack_words(), stack_words(), stack_words()
     a_scales, b_scales, a_flags, b_flags = stack_words(), stack_words(), stack_words(), stack_words()
     decode_operand(inputs, 0, shape, format_a, half, a, ae, a_flags)
     decode_operand(inputs, n, shape, format_b, half, b, be, b_flags)
     if shape.blocks:
-        register, scaled = 2 * n + rows * rows // 64, parameters >> 6 & 1 != 0
+        register, scaled = 2 * n + shape.rows * shape.rows // 64, parameters >> 6 & 1 != 0
         decode_scales(inputs, register, shape, parameters >> 7 & 3, scaled, a_scales, a_flags)
         decode_scales(inputs, register + 1, shape, parameters >> 9 & 3, scaled, b_scales, b_flags)
-    operands = (a, ae, a_scales, b, be, b_scales, smallest_exponent(format_a) + smallest_exponent(format_b))
-    for i in range(0, rows, 2):
-        for j in range(0, rows, WIDTH):
-            word, next_word, columns = c_word(shape, i, j), c_word(shape, i + 1, j), load_i32(b_flags, j)
-            c, c_next = load_i32(inputs, c_start + word), load_i32(inputs, c_start + next_word)
-            d, highest, d_next, highest_next = chain_rows(
-                operands, shape, i, j, c, c_next, half, overflow_of(parameters)
-            )
-            flags, flags_next = splat_i32(a_flags[i]) | columns, splat_i32(a_flags[i + 1]) | columns
-            finish_row(inputs, outputs, parameters, shape, (i, j, word), flags, c, d, highest, half)
-            finish_row(
-                inputs,
-                outputs,
-                parameters,
-                shape,
-                (i + 1, j, next_word),
-                flags_next,
-                c_next,
-                d_next,
-                highest_next,
-                half,
-            )
+    smallest = smallest_exponent(format_a) + smallest_exponent(format_b)
+    instruction = (inputs, outputs, parameters, shape, half)
+    run_rows(instruction, (a, ae, a_scales, b, be, b_scales, smallest), a_flags, b_flags)
 
 
 _F8F6F4_16X16X128 = SHAPES["mfma_f8f6f4_16x16x128"]

@@ -342,6 +342,15 @@ def test_the_fast_natives_follow_the_plain_rule_at_length(name):
             _fast_against_plain(name, formats, seed)
 
 
+@pytest.mark.parametrize(
+    ("name", "code"), [("mfma_f8f6f4_16x16x128", 7), ("mfma_f8f6f4_32x32x64", 5), ("mfma_16x16x32_f8", 4)]
+)
+def test_an_undefined_format_code_is_read_as_fp8(name, code):
+    random = np.random.default_rng(8)
+    inputs = random_registers(random, name, (Format.fp8, Format.bf8), 1)
+    np.testing.assert_array_equal(NATIVES[name](inputs, code | 1 << 3), NATIVES[name](inputs, pack_parameters(0, 1)))
+
+
 def test_a_native_takes_any_leading_dimensions():
     name = "mfma_16x16x32_f8"
     native, random = NATIVES[name], np.random.default_rng(0)

@@ -65,8 +65,9 @@ DIVISION = rule(
     "CDNA4 ISA 12.11 V_DIV_SCALE, V_DIV_FMAS, V_DIV_FIXUP, whose scales contradict one another (2^64 against 2^32) and"
     " would overflow for large denominators",
     "V_DIV_SCALE_F32 scales by 2^64, or by 2^-64 where the denominator is above 2^126; V_DIV_FMAS scales back by 2^64"
-    " when S2 is 2 or more and by 2^-64 otherwise, rounding once; quotients below half the smallest denormal become"
-    " zero.",
+    " when S2 is 2 or more and by 2^-64 otherwise, rounding once; V_DIV_FIXUP_F32 makes zero of"
+    " quotients below half the smallest denormal and infinity of those whose exponent gap is above 128, where the"
+    " manual's test for overflow can never hold.",
 )
 SHIFT_ADD_U64 = rule(
     "valu.lshl_add_u64",
@@ -642,17 +643,17 @@ def v_div_fmas_f32(src0: F32, src1: F32, src2: F32, vcc: Mask) -> F32:
     return vcc.select(scaled.to(F32), fma(src0, src1, src2))
 
 
-def _fixed_quotient(quotient: X, denominator: X, numerator: X, underflow: Mask | None) -> X:
-    """The special cases of V_DIV_FIXUP; `underflow` marks quotients below half the smallest denormal."""
+def _fixed_quotient(quotient: X, denominator: X, numerator: X, overflow: Mask, underflow: Mask) -> X:
+    """The special cases of V_DIV_FIXUP; `overflow` marks quotients above the range, `underflow` those below half the
+    smallest denormal."""
     kind, width = type(quotient), quotient.width
     sign_bit = 1 << width - 1
     infinity, made = kind.constant_bits(float("inf")), (1 << width) - (1 << mantissa_bits(kind) - 1)
     sign = (bits_of(denominator) ^ bits_of(numerator)) & sign_bit
     magnitude: Unsigned = bits_of(quotient) & (sign_bit - 1)
     d, n = (bits_of(by_mode(v)) & (sign_bit - 1) for v in (denominator, numerator))
-    zero = (d == infinity) | (n == 0)
-    magnitude = (zero if underflow is None else zero | underflow).select(0, magnitude)
-    magnitude = ((d == 0) | (n == infinity)).select(infinity, magnitude)
+    magnitude = ((d == infinity) | (n == 0) | underflow).select(0, magnitude)
+    magnitude = ((d == 0) | (n == infinity) | overflow).select(infinity, magnitude)
     result = ((d == n) & ((d == 0) | (d == infinity))).select(made, magnitude | sign).bits(kind)
     return numerator.is_nan().select(quiet(numerator), denominator.is_nan().select(quiet(denominator), result))
 
@@ -660,14 +661,16 @@ def _fixed_quotient(quotient: X, denominator: X, numerator: X, underflow: Mask |
 @vop3("v_div_fixup_f32", 0x1DE, intrinsic="llvm.amdgcn.div.fixup.f32", rules=(DIVISION, FLOAT_DENORM))
 def v_div_fixup_f32(src0: F32, src1: F32, src2: F32) -> F32:
     """The quotient S0 of numerator S2 and denominator S1 with signs and special cases set right. [12.11]"""
-    underflow = _exponent(src2) - _exponent(src1) < -150
-    return _fixed_quotient(src0, src1, src2, underflow)
+    gap = _exponent(src2) - _exponent(src1)
+    finite = (_exponent(src1) < 255) & (_exponent(src2) < 255)
+    return _fixed_quotient(src0, src1, src2, (gap > 128) & finite, gap < -150)
 
 
 @vop3("v_div_fixup_f16", 0x207, intrinsic="llvm.amdgcn.div.fixup.f16", rules=(FLOAT_DENORM,))
 def v_div_fixup_f16(src0: F16, src1: F16, src2: F16) -> F16:
     """The quotient S0 of numerator S2 and denominator S1 with signs and special cases set right. [12.11]"""
-    return _fixed_quotient(src0, src1, src2, None)
+    never = Mask.constant(src0.engine, 0)
+    return _fixed_quotient(src0, src1, src2, never, never)
 
 
 # ---- sums of absolute differences ------------------------------------------------------------------------------------

@@ -64,7 +64,7 @@ def _round_to_odd_sum(product: Array, addend: Array) -> Array:
 
 def _fma64(a: Array, b: Array, c: Array) -> Array:
     """Exact by rationals where all three are finite, else the product and sum alone decide."""
-    plain = a * b + c
+    plain = np.where(np.isfinite(a) & np.isfinite(b) & np.isinf(c), c, a * b + c)  # a * b alone may overflow
     a, b, c, plain = np.broadcast_arrays(a, b, c, plain)
     result = np.array(plain)
     finite = np.isfinite(a) & np.isfinite(b) & np.isfinite(c)

@@ -1,0 +1,131 @@
+"""One block of 128 keys for one query row: scores, softmax, and the weighted sum of V. A wave a row, a lane a head.
+
+S^T = K Q^T leaves the scores of keys 16 i + 4 g + e of head l16 in lane 16 g + l16; four of them in E4M3 are a word of the
+P^T operand of O^T = V^T P^T, so P never leaves the lane. l and o carry a factor of 256 that o / l cancels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from codegen.kernels.drafter_attention.cases import BLOCK, WINDOW
+from codegen.kernels.drafter_attention.lanes import butterfly, fp8_pack4, hw_exp2, largest, total
+from codegen.kernels.drafter_attention.tiles import Tile, operand_run, operand_wide
+from codegen.language import F32, I32, U32, constant, maximum
+from gfx950.evidence import Evidence, rule
+from gfx950.isa.matrix import v_mfma_scale_f32_16x16x128_f8f6f4
+
+QK_C = float.fromhex("0x1.0527dcp-3")  # float32 log2(e) / sqrt(128)
+SM_SCALE = float.fromhex("0x1.6a09e6p-4")  # float32 1 / sqrt(128)
+P_EXPONENT = 8.0  # P is scaled by 2^8
+NEG_INF = float("-inf")
+UNIT_SCALE = 127  # E8M0 of 1
+
+CONTRACTION = rule(
+    "drafter_attention.contraction",
+    Evidence.chosen,
+    "the compiler defaults of the page's language; the sibling kernels write fma where they mean it",
+    "score * QK_C - offset is a rounded product and a rounded difference.",
+)
+
+
+
+@dataclass(frozen=True)
+class Row:
+    """What a wave knows of its query row. q: the Q^T operand. position: the query's. lo, hi: first and last key of the
+    request's window. l16, g4: the lane's head and key group."""
+
+    q: list[U32]
+    position: I32
+    lo: I32
+    hi: I32
+    l16: I32
+    g4: I32
+
+
+@dataclass(frozen=True)
+class State:
+    """A row's softmax over some keys. m: maximum (raw scores unless said otherwise). l: sum of P. o: dims 16 n + 4 g + e at
+    4 n + e; l and o times 256."""
+
+    m: F32
+    l: F32  # noqa: E741
+    o: list[F32]
+
+    @property
+    def values(self) -> tuple[F32, ...]:
+        """m, l, o in a row, for a loop to carry."""
+        return (self.m, self.l, *self.o)
+
+    @classmethod
+    def of(cls, values: tuple[F32, ...]) -> State:
+        """The inverse of `values`."""
+        return cls(values[0], values[1], list(values[2:]))
+
+
+def empty_state() -> State:
+    """No key at all: m = -inf, l = 0, o = 0."""
+    return State(constant(F32, NEG_INF), constant(F32, 0.0), [constant(F32, 0.0)] * 32)
+
+
+def mma_unit(a: list[U32], b: list[U32], c: list[F32]) -> list[F32]:
+    """c + a b in E4M3 with unit scales: a 16 x 16 tile contracted over 128."""
+    d = v_mfma_scale_f32_16x16x128_f8f6f4(a, b, c, UNIT_SCALE, UNIT_SCALE, 0, 0, 0, 0)
+    return [word.bits(F32) for word in d.words]
+
+
+def block_math(row: Row, tk: Tile, tv: Tile, blk: I32, mask: bool) -> State:
+    """One block alone; m is in units of the scaled score.
+
+    mask: static; the block has keys that the row does not see.
+    """
+    s = _scores(row, tk, blk, mask)
+    m = butterfly(largest(s), (16, 32), maximum)
+    p, _ = _weights(s, m, mask)
+    sums = butterfly(total(p), (16, 32))
+    zero = [constant(F32, 0.0)] * 32
+    return State(m * SM_SCALE, sums, _weighted_values(row, tv, p, zero))
+
+
+def block_acc(row: Row, tk: Tile, tv: Tile, blk: I32, state: State, mask: bool) -> State:
+    """One block folded into a running state, whose m stays a raw score."""
+    s = _scores(row, tk, blk, mask)
+    m = maximum(state.m, butterfly(largest(s), (16, 32), maximum))
+    p, safe = _weights(s, m, True)
+    alpha = hw_exp2((state.m - safe) * QK_C)
+    sums = state.l * alpha + butterfly(total(p), (16, 32))
+    return State(m, sums, _weighted_values(row, tv, p, [x * alpha for x in state.o]))
+
+
+def _scores(row: Row, tk: Tile, blk: I32, mask: bool) -> list[F32]:
+    """Raw scores of keys 16 i + 4 g + e at 4 i + e, -inf where the row does not see the key."""
+    zero = [constant(F32, 0.0)] * 4
+    s: list[F32] = []
+    for i in range(8):
+        s += mma_unit(operand_wide(tk, 16 * i, row.l16, row.g4 * 4), row.q, zero)
+    return _masked(row, s, blk) if mask else s
+
+
+def _masked(row: Row, s: list[F32], blk: I32) -> list[F32]:
+    first = (row.position - (WINDOW - 1)).maximum(row.lo)
+    lane = blk * BLOCK + row.g4 * 4
+    masked = []
+    for x, score in enumerate(s):
+        key = lane + (x // 4 * 16 + x % 4)
+        masked.append(((key >= first) & (key <= row.hi)).select(score, NEG_INF))
+    return masked
+
+
+def _weights(s: list[F32], m: F32, may_be_empty: bool) -> tuple[list[F32], F32]:
+    """P = 256 exp(s - m) of each key, and the maximum it is relative to: 0 where no key was seen yet."""
+    safe = (m == NEG_INF).select(0.0, m) if may_be_empty else m
+    offset = safe * QK_C - P_EXPONENT
+    return [hw_exp2(x * QK_C - offset) for x in s], safe
+
+
+def _weighted_values(row: Row, tv: Tile, p: list[F32], start: list[F32]) -> list[F32]:
+    words = [fp8_pack4(*p[4 * i : 4 * i + 4]) for i in range(8)]
+    o: list[F32] = []
+    for n in range(8):
+        o += mma_unit(operand_run(tv, 16 * n, row.l16, row.g4 * 8), words, start[4 * n : 4 * n + 4])
+    return o

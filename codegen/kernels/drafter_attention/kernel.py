@@ -1,0 +1,195 @@
+"""Attention of the DSpark drafter: the two kernels. What is computed, and why so, is in README.md."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from codegen.kernels.drafter_attention.block import SM_SCALE, Row, State, block_acc, block_math, empty_state
+from codegen.kernels.drafter_attention.cases import (
+    BLOCK,
+    HEAD_DIM,
+    MAXB,
+    PARTIAL_BYTES,
+    Q_HEADS,
+    QPR,
+    SCALE_GROUP,
+    THREADS,
+    WINDOW,
+)
+from codegen.kernels.drafter_attention.lanes import at, ld
+from codegen.kernels.drafter_attention.merge import ML_BYTES, merge_task, store_partial
+from codegen.kernels.drafter_attention.qkv import FirstBlocks, position_of, qkv_load, qkv_pre, qkv_rows
+from codegen.kernels.drafter_attention.tiles import (
+    LDS_BYTES,
+    TK0,
+    TV0,
+    Cache,
+    Staged,
+    kv_load,
+    kv_store,
+    q_operand,
+)
+from codegen.language import (
+    F32,
+    I32,
+    U32,
+    U64,
+    Mask,
+    Pointer,
+    barrier,
+    branch,
+    constant,
+    kernel,
+    loop,
+    readfirstlane,
+    thread_id,
+    when,
+    workgroup_id,
+)
+from gfx950.evidence import Evidence, rule
+
+PARTITIONS = rule(
+    "drafter_attention.partitions",
+    Evidence.chosen,
+    "the schedule is not public",
+    "Partition p of na takes up to ceil(blocks / na) consecutive blocks from block p * ceil(blocks / na) of the window on.",
+)
+
+
+@dataclass(frozen=True)
+class Window:
+    """A request's keys. p0: its first position. lo, hi: first and last key of its rows' windows together."""
+
+    p0: I32
+    lo: I32
+    hi: I32
+
+
+@dataclass(frozen=True)
+class Part:
+    """A partition's blocks: `count` from block `first` on."""
+
+    first: I32
+    count: I32
+
+
+def window(r: I32, positions: U64, seq_lens: U64) -> Window:
+    """The window of request r, at most 34 blocks."""
+    p0 = readfirstlane(position_of(positions, r * QPR))
+    seq_len = readfirstlane(ld(seq_lens, r)[0].bits(I32))
+    lo = (p0 - (WINDOW - 1)).maximum(0)
+    return Window(p0, lo, (seq_len - 1).minimum((lo // BLOCK + MAXB) * BLOCK - 1))
+
+
+def partition(keys: Window, na: I32, p: I32) -> Part:
+    """The blocks of partition p. [rule drafter_attention.partitions]"""
+    blocks = (keys.hi // BLOCK - keys.lo // BLOCK + 1).maximum(0)
+    size = ((blocks + na - 1).to(F32) / na.to(F32)).floor().to(I32)  # exact: both are below 128
+    size = readfirstlane(size)
+    return Part(keys.lo // BLOCK + p * size, (blocks - p * size).maximum(0).minimum(size))
+
+
+@kernel(block=THREADS, lds=LDS_BYTES)
+def drafter_attention(
+    qkv: Pointer,
+    positions: Pointer,
+    slots: Pointer,
+    seq_lens: Pointer,
+    block_table: Pointer,
+    cache: Pointer,
+    qn: Pointer,
+    kn: Pointer,
+    cos_sin: Pointer,
+    partials: Pointer,
+    bt_width: I32,
+    nblk: I32,
+    na: I32,
+    eps: F32,
+) -> None:
+    """Grid (na, requests): a workgroup a partition of a request. Arrays as in cases.Inputs."""
+    p, r, tid = workgroup_id(0), workgroup_id(1), thread_id()
+    keys = window(r, positions, seq_lens)
+    part = partition(keys, na, p)
+    paged = Cache(cache, nblk)
+
+    def staged(index: I32) -> Staged:
+        """The words of the partition's block `index`; zero where there is none."""
+        zeros = (constant(U32, 0),) * 16
+
+        def words() -> tuple[U32, ...]:
+            return kv_load(paged, block_table, bt_width, r, part.first + index, keys.lo, keys.hi, tid).words
+
+        return Staged.of(branch(index < part.count, words, lambda: zeros))
+
+    first_two = [staged(constant(I32, index)) for index in range(2)]
+    pre = qkv_pre(r, qn, kn, cos_sin, positions, slots, tid)
+    words = qkv_load(r, qkv, tid)
+    for index in range(2):
+        with when(part.count > index):
+            kv_store(TK0 + index, TV0 + index, first_two[index], tid)
+    barrier()  # the staged tiles are whole before new rows go into them
+    blocks = FirstBlocks(part.first, part.first + 1, part.count, keys.lo, keys.hi)
+    qkv_rows(r, words, pre, eps, paged, blocks, tid)
+    barrier()  # new rows are in TQ, in the tiles, and in the cache for the blocks still to be loaded
+    ap = partials + ((r * na + p).bits(U32).to(U64) * PARTIAL_BYTES)
+    _attend(keys, part, staged, ap, tid)
+
+
+def _attend(keys: Window, part: Part, staged, ap: U64, tid: I32) -> None:  # type: ignore[no-untyped-def]
+    """The partition's blocks, and its partial."""
+    wave = readfirstlane(tid) // 64
+    l16, g4 = tid % 16, tid % 64 // 16
+    j = wave.minimum(QPR - 1)  # the last wave has no row: it only stages
+    row = Row(q_operand(j, l16, g4), keys.p0 + j, keys.lo, keys.hi, l16, g4)
+    computes = wave < QPR
+
+    def one() -> tuple[F32, ...]:
+        return _by_wave(computes, empty_state(), lambda mask: block_math(row, TK0, TV0, part.first, mask), row, part.first)
+
+    def several() -> tuple[F32, ...]:
+        state = _many(row, part, staged, computes, tid)
+        return State(state.m * SM_SCALE, state.l, state.o).values
+
+    state = State.of(branch(part.count == 1, one, several))
+    with when(computes):
+        store_partial(ap, wave, l16, g4, state)
+
+
+def _many(row: Row, part: Part, staged, computes: Mask, tid: I32) -> State:  # type: ignore[no-untyped-def]
+    """No block or several, in two pairs of tiles: a block's words are loaded two blocks ahead and stored into its
+    predecessor's tiles once every wave has read them."""
+
+    @loop(0, part.count, carry=empty_state().values)
+    def final(i: I32, *values: F32) -> tuple[F32, ...]:
+        coming, state, blk, parity = staged(i + 2), State.of(values), part.first + i, i % 2
+        after = _by_wave(
+            computes, state, lambda mask: block_acc(row, parity + TK0, parity + TV0, blk, state, mask), row, blk
+        )
+        barrier()
+        with when(i + 2 < part.count):
+            kv_store(parity + TK0, parity + TV0, coming, tid)
+        return after
+
+    return State.of(final)
+
+
+def _by_wave(computes: Mask, idle: State, compute, row: Row, blk: I32) -> tuple[F32, ...]:  # type: ignore[no-untyped-def]
+    """compute(mask) in the waves that have a query row, masked only where the block has keys that the row does not see."""
+    first = (row.position - (WINDOW - 1)).maximum(row.lo)
+    inner = (blk * BLOCK >= first) & (blk * BLOCK + (BLOCK - 1) <= row.hi)
+
+    def math() -> tuple[F32, ...]:
+        return branch(inner, lambda: compute(False).values, lambda: compute(True).values)
+
+    return branch(computes, math, lambda: idle.values)
+
+
+@kernel(block=THREADS, lds=ML_BYTES)
+def drafter_merge(partials: Pointer, a8: Pointer, as8: Pointer, na: I32) -> None:
+    """Grid (4, 7, requests): a workgroup a token and four of its heads. a8: uint8 [tokens][2048]; as8: uint8 [tokens][64]."""
+    hq, j, r = workgroup_id(0), workgroup_id(1), workgroup_id(2)
+    token = r * QPR + j
+    ap0 = partials + ((r * na).bits(U32).to(U64) * PARTIAL_BYTES)
+    width = Q_HEADS * HEAD_DIM
+    outputs = at(a8, token * width), at(as8, token * (width // SCALE_GROUP))
+    merge_task(ap0, na, j, hq, outputs, thread_id())

@@ -1,0 +1,245 @@
+"""Running the kernel on the CPU: its source, or its gfx950 code on the emulated machine, with checked inputs."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from codegen.compile import Compiled, compile_kernels
+from codegen.ir import Program
+from codegen.kernels.drafter_attention.cases import (
+    BLOCK,
+    HEAD_DIM,
+    KEY_BYTES,
+    MAX_PARTITIONS,
+    MAXB,
+    PARTIAL_BYTES,
+    Q_HEADS,
+    QKV_WIDTH,
+    QPR,
+    ROT,
+    SCALE_GROUP,
+    THREADS,
+    WINDOW,
+    Inputs,
+)
+from codegen.kernels.drafter_attention.kernel import drafter_attention, drafter_merge
+from codegen.language import trace
+from codegen.run_source import run_source
+from emu.dispatch import Device, RunOptions
+
+MERGE_TASKS = 4  # workgroups a token: four heads each
+MAX_OFFSET = 1 << 32  # bytes an index inside one array may reach
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """What the kernel leaves. a8: E4M3 codes uint8 [T][2048]. as8: E8M0 scales uint8 [T][64]. cache: uint8
+    [nblk][128][256] with the new rows. partials: uint8 [requests * na][58368]; bytes that no wave writes (m and l of rows
+    112 .. 127) are 0."""
+
+    a8: NDArray[np.uint8]
+    as8: NDArray[np.uint8]
+    cache: NDArray[np.uint8]
+    partials: NDArray[np.uint8]
+
+
+@functools.cache
+def programs() -> tuple[Program, Program]:
+    """The traced programs: drafter_attention, drafter_merge."""
+    return trace(drafter_attention), trace(drafter_merge)
+
+
+@functools.cache
+def compiled() -> Compiled:
+    """Both kernels in one gfx950 object."""
+    return compile_kernels(programs())
+
+
+def run_source_case(inputs: Inputs) -> Outputs:
+    """The source's own bits: the IR on the CPU. Raises as `check_inputs`."""
+    check_inputs(inputs)
+    outputs = _outputs(inputs)
+    attention, merge = programs()
+    run_source(attention, _attention_grid(inputs), _attention_arguments(inputs, outputs))
+    run_source(merge, _merge_grid(inputs), _merge_arguments(inputs, outputs))
+    return outputs
+
+
+def run_machine_case(
+    inputs: Inputs, code_object: bytes | None = None, engine: str = "host", threads: int = 2
+) -> Outputs:
+    """The bits of gfx950 code on the emulated machine.
+
+    code_object: an ELF with both kernels; our own object when not given. engine: host or numpy. threads: workgroups at
+    once. Raises as `check_inputs`, and emu's errors.
+    """
+    check_inputs(inputs)
+    outputs = _outputs(inputs)
+    device = Device(RunOptions(engine=engine, threads=threads))
+    module = device.load(code_object if code_object is not None else compiled().object)
+    module["drafter_attention"][_attention_grid(inputs), THREADS](*_attention_arguments(inputs, outputs))
+    module["drafter_merge"][_merge_grid(inputs), THREADS](*_merge_arguments(inputs, outputs))
+    return outputs
+
+
+def _outputs(inputs: Inputs) -> Outputs:
+    width = Q_HEADS * HEAD_DIM
+    return Outputs(
+        a8=np.zeros((inputs.tokens, width), np.uint8),
+        as8=np.zeros((inputs.tokens, width // SCALE_GROUP), np.uint8),
+        cache=inputs.cache.copy(),
+        partials=np.zeros((inputs.requests * inputs.na, PARTIAL_BYTES), np.uint8),
+    )
+
+
+def _attention_grid(inputs: Inputs) -> tuple[int, int]:
+    return inputs.na, inputs.requests
+
+
+def _merge_grid(inputs: Inputs) -> tuple[int, int, int]:
+    return MERGE_TASKS, QPR, inputs.requests
+
+
+def _attention_arguments(inputs: Inputs, outputs: Outputs) -> list[object]:
+    return [
+        inputs.qkv,
+        inputs.positions,
+        inputs.slots,
+        inputs.seq_lens,
+        inputs.block_table,
+        outputs.cache,
+        inputs.qn,
+        inputs.kn,
+        inputs.cos_sin,
+        outputs.partials,
+        np.int32(inputs.block_table.shape[1]),
+        np.int32(len(inputs.cache)),
+        np.int32(inputs.na),
+        np.float32(inputs.eps),
+    ]
+
+
+def _merge_arguments(inputs: Inputs, outputs: Outputs) -> list[object]:
+    return [outputs.partials, outputs.a8, outputs.as8, np.int32(inputs.na)]
+
+
+# ---- input checks ----------------------------------------------------------------------------------------------------
+
+_DTYPES = {
+    "qkv": np.uint16,
+    "positions": np.int64,
+    "slots": np.int64,
+    "seq_lens": np.int32,
+    "block_table": np.int32,
+    "cache": np.uint8,
+    "qn": np.uint16,
+    "kn": np.uint16,
+    "cos_sin": np.uint16,
+}
+
+
+def check_inputs(inputs: Inputs) -> None:
+    """Raises TypeError for an array that is not a C-contiguous numpy array of the expected dtype, ValueError for a shape
+    or value the kernel would read past an array with, or silently clamp in a live request. A request is live when its
+    window has a key."""
+    for name, dtype in _DTYPES.items():
+        _check_array(name, getattr(inputs, name), np.dtype(dtype))
+    _check_shapes(inputs)
+    if not 1 <= inputs.na <= MAX_PARTITIONS:
+        raise ValueError(f"na is {inputs.na}; a request has 1 to {MAX_PARTITIONS} partitions (the merge stages that many)")
+    _check_numbers("positions", inputs.positions, 0, len(inputs.cos_sin), "the rows of cos_sin")
+    _check_numbers("slots", inputs.slots, -(1 << 31), len(inputs.cache) * BLOCK, "the cache's slots; negative for none")
+    _check_distinct_slots(inputs.slots)
+    for request in range(inputs.requests):
+        _check_request(inputs, request)
+
+
+def _check_array(name: str, array: object, dtype: np.dtype[np.generic]) -> None:
+    if not isinstance(array, np.ndarray):
+        raise TypeError(f"{name} is a {type(array).__name__}; expected a numpy array of {dtype}")
+    if array.dtype != dtype:
+        raise TypeError(f"{name} has dtype {array.dtype}; expected {dtype}")
+    if not array.flags.c_contiguous:
+        raise TypeError(f"{name} is not C-contiguous; pass numpy.ascontiguousarray({name})")
+    if array.nbytes > MAX_OFFSET and name != "cache":
+        raise ValueError(f"{name} has {array.nbytes} bytes; the kernel addresses at most {MAX_OFFSET} of it")
+
+
+def _check_shapes(inputs: Inputs) -> None:
+    requests = inputs.seq_lens.size
+    tokens = requests * QPR
+    expected: dict[str, tuple[int | None, ...]] = {
+        "seq_lens": (None,),
+        "qkv": (tokens, QKV_WIDTH),
+        "positions": (tokens,),
+        "slots": (tokens,),
+        "block_table": (requests, None),
+        "cache": (None, BLOCK, KEY_BYTES),
+        "qn": (HEAD_DIM,),
+        "kn": (HEAD_DIM,),
+        "cos_sin": (None, ROT),
+    }
+    for name, shape in expected.items():
+        got = getattr(inputs, name).shape
+        fits = len(got) == len(shape) and all(
+            n == wanted if wanted is not None else n > 0 for n, wanted in zip(got, shape, strict=True)
+        )
+        if not fits:
+            wanted = ", ".join("any" if n is None else str(n) for n in shape)
+            raise ValueError(f"{name} has shape {got}; expected ({wanted}) for {requests} requests of {QPR} rows")
+
+
+def _check_numbers(name: str, values: NDArray[np.int64], low: int, stop: int, what: str) -> None:
+    bad = np.flatnonzero((values < low) | (values >= stop))
+    if bad.size:
+        index = int(bad[0])
+        raise ValueError(f"{name}[{index}] is {int(values[index])}; expected {low} .. {stop - 1} ({what})")
+
+
+def _check_distinct_slots(slots: NDArray[np.int64]) -> None:
+    """Two rows of one slot would race."""
+    used = np.flatnonzero(slots >= 0)
+    order = used[np.argsort(slots[used], kind="stable")]
+    same = np.flatnonzero(np.diff(slots[order]) == 0)
+    if same.size:
+        first, second = (int(i) for i in order[same[0] : same[0] + 2])
+        raise ValueError(f"slots[{first}] and slots[{second}] are both {int(slots[first])}; expected a slot a token")
+
+
+def _check_request(inputs: Inputs, request: int) -> None:
+    """Positions of one run, and for the blocks of its window a block table entry inside the cache."""
+    positions = inputs.positions[request * QPR : (request + 1) * QPR]
+    p0 = int(positions[0])
+    lo = max(p0 - (WINDOW - 1), 0)
+    hi = min(int(inputs.seq_lens[request]) - 1, (lo // BLOCK + MAXB) * BLOCK - 1)
+    if hi < lo:
+        return
+    wrong = np.flatnonzero(positions != p0 + np.arange(QPR))
+    if wrong.size:
+        index = request * QPR + int(wrong[0])
+        raise ValueError(
+            f"positions[{index}] is {int(inputs.positions[index])}; expected {p0 + int(wrong[0])}: the {QPR} rows of request"
+            f" {request} stand one after the other"
+        )
+    _check_table_row(inputs, request, range(lo // BLOCK, hi // BLOCK + 1))
+
+
+def _check_table_row(inputs: Inputs, request: int, blocks: range) -> None:
+    width, nblk = inputs.block_table.shape[1], len(inputs.cache)
+    if blocks.stop > width:
+        raise ValueError(
+            f"block_table has {width} columns; request {request} (seq_lens[{request}] = {int(inputs.seq_lens[request])})"
+            f" needs blocks {blocks.start} .. {blocks.stop - 1}"
+        )
+    row = inputs.block_table[request, blocks.start : blocks.stop]
+    bad = np.flatnonzero((row < 0) | (row >= nblk))
+    if bad.size:
+        column = blocks.start + int(bad[0])
+        raise ValueError(
+            f"block_table[{request}, {column}] is {int(row[bad[0]])}; expected 0 .. {nblk - 1}: request {request} reads"
+            " that block"
+        )

@@ -1,12 +1,12 @@
-"""Every vector ALU definition against LLVM's assembler: text in all its forms, decoded back to the definition and its fields."""
+"""Every vector ALU definition against LLVM's assembler: text in all its forms, decoded back to definition and fields."""
 
 from __future__ import annotations
 
 import pytest
 
 from gfx950.isa.encoding import decode
-from gfx950.isa.registry import Instruction, load
-from gfx950.lanes import Mask, Words
+from gfx950.isa.registry import Instruction, load, lookup
+from gfx950.lanes import Float, Mask, Words
 
 MODULES = ("vop1", "vop2", "vop3", "vopc", "vop3p", "conversions")
 DEFINITIONS = [i for i in load().values() if i.where.split(".py")[0] in MODULES]
@@ -118,9 +118,8 @@ def test_modifier_fields_are_where_llvm_puts_them(assemble):
         "src0": 2, "ctrl": 0x115, "bound_ctrl": 1, "src0_neg": 1, "src0_abs": 0, "src1_neg": 0, "src1_abs": 1,
         "bank_mask": 5, "row_mask": 3,
     }  # fmt: skip
-    sdwa = decode(
-        assemble("v_add_u32_sdwa v1, sext(v2), v3 dst_sel:BYTE_3 dst_unused:UNUSED_SEXT src0_sel:BYTE_1"), 0
-    ).sdwa
+    text = "v_add_u32_sdwa v1, sext(v2), v3 dst_sel:BYTE_3 dst_unused:UNUSED_SEXT src0_sel:BYTE_1"
+    sdwa = decode(assemble(text), 0).sdwa
     assert (sdwa["dst_sel"], sdwa["dst_u"], sdwa["src0_sel"], sdwa["src0_sext"], sdwa["src1_sel"]) == (3, 1, 1, 1, 6)
 
 
@@ -129,6 +128,19 @@ def test_literals_are_read_after_the_instruction(assemble):
     assert (decoded.literal, decoded.nbytes) == (0x40490FDB, 8)
     decoded = decode(assemble("v_add_u32_e32 v1, 0x12345678, v3"), 0)
     assert (decoded.literal, decoded.nbytes) == (0x12345678, 8)
+
+
+def test_instructions_that_saturate_accept_clamp_in_llvm(assemble_accepted):
+    """An instruction with a `clamp` parameter takes clamp in LLVM (which also takes it where it means nothing)."""
+    lines = {}
+    for definition in DEFINITIONS:
+        form = "VOP3P" if definition.encoding == "VOP3P" else "VOP3"
+        first = definition.results[0].kind if definition.results else Mask
+        if first is not Mask and not issubclass(first, Float) and form in forms(definition):
+            lines[definition.name] = f"{forms(definition)[form]} clamp"
+    accepted = assemble_accepted(list(lines.values()))
+    taken = {name for name, line in lines.items() if line in accepted}
+    assert {name for name in lines if lookup(name).parameter("clamp")} - taken == set()
 
 
 def test_forms_without_a_64_bit_twin_are_refused_by_llvm(accepted):

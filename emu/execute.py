@@ -377,7 +377,9 @@ class Operands:
 
     def write(self, results: Any) -> Transfer | None:
         """Puts the body's results where the definition's annotations say."""
-        values: Sequence[Any] = results if isinstance(results, tuple) else () if results is None else (results,)
+        if results is None:
+            return None
+        values: Sequence[Any] = results if isinstance(results, tuple) else (results,)
         transfer = None
         for place, value in zip(self.instruction.results, values, strict=True):
             if place.place == "pc":

@@ -22,7 +22,7 @@ def functions() -> dict[str, int]:
 
 @functools.cache
 def _compile() -> dict[str, Any]:
-    """Compiles (or loads from numba's disk cache) the five functions."""
+    """Compiles (or loads from numba's disk cache) the functions."""
     from emu import host_memory_bodies as bodies
 
     return bodies.compiled()

@@ -183,6 +183,37 @@ def _global_store(context: Any, addresses: Any, active: Any, data: Any, nbytes: 
 
 
 @njit(error_model="numpy")
+def _lds_places(context: Any, addresses: Any, active: Any, nbytes: Any) -> Any:
+    """LDS addresses of atomics become host addresses, 0 for lanes that take no part."""
+    base, limit = context[LDS], context[LDS_BYTES]
+    for lane in range(64):
+        on = (active >> types.uint64(lane)) & types.uint64(1)
+        good = on and addresses[lane] + types.uint64(nbytes) <= limit
+        addresses[lane] = base + addresses[lane] if good else types.uint64(0)
+    return 0
+
+
+@njit(error_model="numpy")
+def _global_places(context: Any, addresses: Any, active: Any, nbytes: Any, pc: Any) -> Any:
+    """Addresses of atomics on memory become host addresses, 0 for inactive lanes; all lanes are checked first."""
+    watched = context[WATCH_HIGH] != types.uint64(0)
+    for lane in range(64):
+        if (active >> types.uint64(lane)) & types.uint64(1):
+            unaligned = addresses[lane] & types.uint64(nbytes - 1)
+            if unaligned or _host(context, addresses[lane], nbytes, WRITABLE) == 0:
+                return _fault(context, lane, addresses[lane], nbytes)
+    for lane in range(64):
+        if (active >> types.uint64(lane)) & types.uint64(1):
+            if watched:
+                _watch(context, lane, addresses[lane], nbytes, pc)
+            addresses[lane] = _host(context, addresses[lane], nbytes, WRITABLE)
+        else:
+            addresses[lane] = types.uint64(0)
+    context[STORED] += types.uint64(nbytes)
+    return 0
+
+
+@njit(error_model="numpy")
 def _scalar_load(context: Any, address: Any, out: Any, words: Any) -> Any:
     if words == 0:
         return 0
@@ -201,6 +232,8 @@ _LDS = types.int64(_U64, _U32, types.uint64, _U32, types.int64)
 _LOAD = types.int64(_U64, _U64, types.uint64, _U32, types.int64)
 _STORE = types.int64(_U64, _U64, types.uint64, _U32, types.int64, types.int64)
 _SCALAR = types.int64(_U64, types.uint64, _U32, types.int64)
+_PLACES = types.int64(_U64, _U64, types.uint64, types.int64)
+_CHECKED_PLACES = types.int64(_U64, _U64, types.uint64, types.int64, types.int64)
 
 
 @cfunc(_LDS, cache=True, error_model="numpy")
@@ -228,6 +261,17 @@ def scalar_load(context: Any, address: Any, out: Any, words: Any) -> Any:
     return _scalar_load(carray(context, 16), address, carray(out, 16), words)
 
 
+@cfunc(_PLACES, cache=True, error_model="numpy")
+def lds_places(context: Any, addresses: Any, active: Any, nbytes: Any) -> Any:
+    return _lds_places(carray(context, 16), carray(addresses, 64), active, nbytes)
+
+
+@cfunc(_CHECKED_PLACES, cache=True, error_model="numpy")
+def global_places(context: Any, addresses: Any, active: Any, nbytes: Any, pc: Any) -> Any:
+    return _global_places(carray(context, 16), carray(addresses, 64), active, nbytes, pc)
+
+
 def compiled() -> dict[str, Any]:
-    """The five functions by name."""
-    return {f.__name__: f for f in (lds_load, lds_store, global_load, global_store, scalar_load)}
+    """The functions by name."""
+    functions = (lds_load, lds_store, global_load, global_store, scalar_load, lds_places, global_places)
+    return {f.__name__: f for f in functions}

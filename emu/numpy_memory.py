@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from emu.errors import MemoryFault
 from gfx950.evidence import Evidence, rule
 from gfx950.isa.encoding import Decoded
-from gfx950.lanes import U32, U64
+from gfx950.lanes import U32, U64, Lanes
 
 if TYPE_CHECKING:
     from emu.wave import Wave
+
+L = TypeVar("L", bound=Lanes)
 
 LDS_RANGE = rule(
     "lds.range",
@@ -50,6 +53,33 @@ def _broadcast(value: Any) -> Any:
     return np.ascontiguousarray(np.broadcast_to(value, (64,)))
 
 
+def _in_turn(lanes: Any, bytes_of: Callable[[int], Any], operands: Sequence[L], operation: Callable[..., L]) -> L:
+    """Read, operate, write, one lane after the other; the old data."""
+    kind, engine = type(operands[0]), operands[0].engine
+    data = [_broadcast(o.raw) for o in operands]
+    old = np.zeros(64, dtype=data[0].dtype)
+    for lane in lanes:
+        here = bytes_of(lane)
+        old[lane] = here.view(old.dtype)[0]
+        new = operation(kind(engine, old[lane : lane + 1].copy()), *(kind(engine, d[lane : lane + 1]) for d in data))
+        here[:] = np.ascontiguousarray(new.raw).view(np.uint8)
+    return kind(engine, old)
+
+
+def _check_alignment(addresses: Any, active: Any, size: int) -> None:
+    """Atomics on memory must be naturally aligned [rule atomic.alignment]."""
+    bad = np.flatnonzero(active & (addresses % np.uint64(size) != 0))
+    if bad.size:
+        at = int(addresses[bad[0]])
+        raise MemoryFault(
+            f"an atomic of {size} bytes at {at:#x}, which is not aligned",
+            expected=f"an address that is a multiple of {size}",
+            advice="check the index arithmetic of the atomic",
+            lane=int(bad[0]),
+            address=at,
+        )
+
+
 class LdsLanes:
     """LDS: byte addresses from 0, out of range reads 0 and drops writes [rule lds.range]."""
 
@@ -71,6 +101,13 @@ class LdsLanes:
         stacked = np.stack([_broadcast(w.raw) for w in words])
         scatter_lds(self.wave.lds, *self._lanes(address), stacked, nbytes)
 
+    def atomic(self, address: U32, operands: Sequence[L], operation: Callable[..., L]) -> L:
+        """Lanes in ascending order; a datum that is not wholly in range is left out."""
+        addresses, active = self._lanes(address)
+        size = operands[0].width // 8
+        good = active & (addresses + size <= len(self.wave.lds))
+        return _in_turn(np.flatnonzero(good), lambda n: self.wave.lds[addresses[n] :][:size], operands, operation)
+
 
 class GlobalLanes:
     """Global memory: every access is checked; a bad one raises MemoryFault."""
@@ -89,6 +126,16 @@ class GlobalLanes:
         addresses, active = _broadcast(address.raw), _broadcast(self.wave.exec_mask())
         self.wave.address_space.store(addresses, active, stacked, nbytes)
         self.wave.last_stores.extend((int(addresses[n]), int(n), nbytes) for n in np.flatnonzero(active))
+
+    def atomic(self, address: U64, operands: Sequence[L], operation: Callable[..., L]) -> L:
+        """Lanes in ascending order; every lane is checked first, by storing what is there."""
+        space, size = self.wave.address_space, operands[0].width // 8
+        addresses, active = _broadcast(address.raw), _broadcast(self.wave.exec_mask())
+        _check_alignment(addresses, active, size)
+        space.store(addresses, active, space.load(addresses, active, size), size)
+        lanes = np.flatnonzero(active)
+        self.wave.last_stores.extend((int(addresses[n]), int(n), size) for n in lanes)
+        return _in_turn(lanes, lambda n: space.view(int(addresses[n]), size), operands, operation)
 
 
 class ScalarReads:

@@ -10,16 +10,18 @@ import hashlib
 import os
 import platform
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from emu.engines.host_engine import HostEngine, Value
 from emu.execute import EXEC, Transfer, UnsupportedForm, execute
 from emu.errors import EmulatorError
 from gfx950.isa.encoding import DecodeError, Decoded, decode
-from gfx950.lanes import U32, U64, Mode
+from gfx950.lanes import U32, U64, Lanes, Mode
+
+L = TypeVar("L", bound=Lanes)
 
 QUANTUM = 32
 VERSION = "1"  # part of every cache key: change it when emitted code changes meaning
@@ -36,7 +38,15 @@ WAVE_BYTES = SGPRS + 1024
 RUN, BARRIER, END, FAULT, STOPPED = range(5)
 KIND_SHIFT = 60
 
-MEMORY_FUNCTIONS = ("lds_load", "lds_store", "global_load", "global_store", "scalar_load")
+MEMORY_FUNCTIONS = (
+    "lds_load",
+    "lds_store",
+    "global_load",
+    "global_store",
+    "scalar_load",
+    "lds_places",
+    "global_places",
+)
 SCRATCH_BYTES = 256 * 128
 
 
@@ -216,6 +226,26 @@ class HostLanes:
             self.host.store_lanes(word.raw, data, i)
         self._call(f"{self.space}_store", address, nbytes, data, pc=self.space == "global")
 
+    def atomic(self, address: U32 | U64, operands: Sequence[L], operation: Callable[..., L]) -> L:
+        """A loop over the lanes around the operation on scalars; on memory a compare-and-swap, for other host threads."""
+        host, kind, width = self.host, type(operands[0]), operands[0].width
+        places = [_scratch(host, 1024 + 512 * i) for i in range(len(operands) + 1)]
+        for operand, place in zip(operands, places[1:], strict=True):
+            host.emit(f"store {host.typed(operand.raw, True)}, ptr {place}, align 64")
+        host.emit(f"store <64 x i{width}> zeroinitializer, ptr {places[0]}, align 64")
+        host.emit(f"store {host.typed(host.apply('zext', 64, address.raw), True)}, ptr %scratch, align 64")
+        active = host.operand(self.state.exec_bits(), False)
+        more = f", i64 {self.pc}" if self.space == "global" else ""
+        _checked_call(host, f"{self.space}_places", f"ptr %scratch, i64 {active}, i64 {width // 8}{more}", self.pc)
+        _emit_turns(
+            host,
+            places,
+            width,
+            self.space == "global",
+            lambda old, data: operation(kind(self.state.engine, old), *(kind(self.state.engine, d) for d in data)).raw,
+        )
+        return kind(self.state.engine, host.define(f"load <64 x i{width}>, ptr {places[0]}, align 64", width, True))
+
 
 class HostScalarReads:
     """SMEM."""
@@ -241,6 +271,48 @@ class HostScalarReads:
             at = self.host.define(f"getelementptr i8, ptr {data}, i64 {4 * i}", 64, False)
             results.append(U32(self.state.engine, self.host.define(f"load i32, ptr {at.text}", 32, False)))
         return tuple(results)
+
+
+def _emit_turns(
+    host: HostEngine, places: list[str], width: int, shared: bool, operation: Callable[[Value, list[Value]], Value]
+) -> None:
+    """Lane after lane: old data to places[0] from the host addresses in the scratch area (0: the lane has no turn)."""
+    label, kind, align = f"turn_{host.name()[1:]}", f"i{width}", width // 8 if shared else 1
+    counter = _scratch(host, 512)
+
+    def at(base: str, lane: str, count: int) -> str:
+        return host.define(f"getelementptr i{count}, ptr {base}, i64 {lane}", 64, False).text
+
+    host.emit(f"store i64 0, ptr {counter}")
+    host.emit(f"br label %{label}")
+    host.lines.append(f"{label}:")
+    lane = host.define(f"load i64, ptr {counter}", 64, False).text
+    host.emit(f"store i64 {host.define(f'add i64 {lane}, 1', 64, False).text}, ptr {counter}")
+    place = host.define(f"load i64, ptr {at('%scratch', lane, 64)}", 64, False).text
+    pointer = host.define(f"inttoptr i64 {place} to ptr", 64, False).text
+    none = host.define(f"icmp eq i64 {place}, 0", 1, False).text
+    host.emit(f"br i1 {none}, label %{label}_next, label %{label}_try")
+    host.lines.append(f"{label}_try:")
+    atomic = "atomic " if shared else ""
+    old = host.define(
+        f"load {atomic}{kind}, ptr {pointer}{' monotonic' if shared else ''}, align {align}", width, False
+    )
+    data = [host.define(f"load {kind}, ptr {at(p, lane, width)}", width, False) for p in places[1:]]
+    new = host.typed(operation(old, data), False)
+    if shared:
+        swapped = f"cmpxchg ptr {pointer}, {kind} {old.text}, {new} seq_cst seq_cst, align {align}"
+        pair = host.define(swapped, width, False).text
+        done = host.define(f"extractvalue {{ {kind}, i1 }} {pair}, 1", 1, False).text
+        host.emit(f"br i1 {done}, label %{label}_done, label %{label}_try")
+        host.lines.append(f"{label}_done:")
+    else:
+        host.emit(f"store {new}, ptr {pointer}, align {align}")
+    host.emit(f"store {kind} {old.text}, ptr {at(places[0], lane, width)}")
+    host.emit(f"br label %{label}_next")
+    host.lines.append(f"{label}_next:")
+    more = host.define(f"icmp ult i64 {lane}, 63", 1, False).text
+    host.emit(f"br i1 {more}, label %{label}, label %{label}_end")
+    host.lines.append(f"{label}_end:")
 
 
 def _scratch(host: HostEngine, offset: int) -> str:
@@ -450,7 +522,9 @@ class HostCode:
         self.machine = llvm.Target.from_default_triple().create_target_machine(
             cpu=cpu, features=features, opt=opt, jit=True, codemodel="jitdefault"
         )
-        self.key = "|".join((VERSION, cpu, features, str(opt), ".".join(map(str, llvm.llvm_version_info)), platform.machine()))
+        self.key = "|".join(
+            (VERSION, cpu, features, str(opt), ".".join(map(str, llvm.llvm_version_info)), platform.machine())
+        )
         self.engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), self.machine)
 
     def add(self, text_of: Any, key: str) -> list[str]:

@@ -9,7 +9,7 @@ and the primitive operations of `PRIMITIVES`; every type here is a view on them.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, Self, TypeVar
 
@@ -732,6 +732,13 @@ class LaneMemory(Protocol):
 
     def store(self, address: Any, words: Sequence[U32], nbytes: int) -> None:
         """The low `nbytes` of `words` to each lane's byte address."""
+        ...
+
+    def atomic(self, address: Any, operands: Sequence[L], operation: Callable[..., L]) -> L:
+        """Lane after lane, ascending: the datum at the lane's address becomes `operation(datum, *operands)`, on scalars.
+
+        The datum has the operands' type (32 or 64 bits). Gives the old data, 0 where no access took place.
+        """
         ...
 
 

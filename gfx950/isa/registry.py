@@ -26,26 +26,14 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import types
 import typing
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, TypeVar
 
 from gfx950.evidence import Rule
-from gfx950.lanes import (
-    FLOAT_DENORM,
-    FLOAT_NAN,
-    FLOAT_ROUND,
-    U32,
-    U64,
-    Float,
-    LaneMemory,
-    Lanes,
-    Mask,
-    Mode,
-    ScalarMemory,
-    Words,
-)
+from gfx950.lanes import U32, U64, LaneMemory, Lanes, Mask, Mode, ScalarMemory, Words
 
 
 @dataclass(frozen=True)
@@ -152,6 +140,8 @@ def _parameter(name: str, annotation: Any) -> Parameter:
 def _signature(body: Callable[..., Any]) -> tuple[tuple[Parameter, ...], tuple[Parameter, ...]]:
     hints = typing.get_type_hints(body, include_extras=True)
     result = hints.pop("return", None)
+    if typing.get_origin(result) is types.UnionType:  # a body may return None: then it writes nothing
+        result = next(r for r in typing.get_args(result) if r is not type(None))
     results = typing.get_args(result) if typing.get_origin(result) is tuple else (result,)
     kept = [r for r in results if r is not None and r is not type(None)]
     inputs = tuple(_parameter(n, hints[n]) for n in inspect.signature(body).parameters)
@@ -215,13 +205,6 @@ def load() -> dict[str, Instruction]:
     for module in pkgutil.iter_modules(package.__path__):
         importlib.import_module(f"gfx950.isa.{module.name}")
     return INSTRUCTIONS
-
-
-def rules_of(instruction: Instruction) -> tuple[Rule, ...]:
-    """What the bits of an instruction rest on: its own rules, and those of float lanes where it computes with them."""
-    kinds = [p.kind for p in (*instruction.parameters, *instruction.results)]
-    floats = any(isinstance(kind, type) and issubclass(kind, Float) for kind in kinds)
-    return tuple(dict.fromkeys((*instruction.rules, *((FLOAT_NAN, FLOAT_ROUND, FLOAT_DENORM) if floats else ()))))
 
 
 def accept_mode(parameters: Sequence[Parameter]) -> bool:

@@ -675,6 +675,39 @@ def _fp8_pack(name: str) -> Irregular:
     return emit_pack
 
 
+def _typed(name: str, result: str, kinds: Sequence[str], constants: Sequence[tuple[str, str]] = ()) -> Irregular:
+    """An intrinsic whose LLVM types differ from the definition's registers; constants follow the operands."""
+
+    def emit_typed(f: _Function, op: Op, operands: dict[str, Any]) -> None:
+        given = [_operand_text(f, values, kind) for values, kind in zip(operands.values(), kinds, strict=True)]
+        arguments = [*zip(kinds, given, strict=True), *constants]
+        immediate = range(len(kinds), len(arguments))
+        _set_results(f, op.results, f.temporary(f.call(name, result, arguments, immediate)), result)
+
+    return emit_typed
+
+
+def _fp8_stochastic(name: str) -> Irregular:
+    """(f32, random bits, old register, byte): op_sel's upper two bits are the byte."""
+
+    def emit_stochastic(f: _Function, op: Op, operands: dict[str, Any]) -> None:
+        source = ("float", _operand_text(f, operands["src0"], "float"))
+        words = [("i32", f.use(operands[n][0])) for n in ("src1", "vdst")]
+        arguments = [source, *words, ("i32", str(operands["op_sel"] >> 2 & 3))]
+        f.set(op.results[0], f.call(name, "i32", arguments, (3,)))
+
+    return emit_stochastic
+
+
+def _bf16_pair(f: _Function, op: Op, operands: dict[str, Any]) -> None:
+    """No intrinsic: LLVM selects the instruction for a rounding of two floats."""
+    pair = "poison"
+    for index, name in enumerate(("src0", "src1")):
+        element = _operand_text(f, operands[name], "float")
+        pair = f.temporary(f"insertelement <2 x float> {pair}, float {element}, i32 {index}")
+    f.set(op.results[0], f"bitcast <2 x bfloat> {f.temporary(f'fptrunc <2 x float> {pair} to <2 x bfloat>')} to i32")
+
+
 def _nested(name: str) -> Irregular:
     """Three operands through a function of two; LLVM makes one instruction of the pair."""
 
@@ -768,7 +801,25 @@ def _matrix_intrinsics() -> dict[str, Irregular]:
     return table
 
 
+_FLOAT_PAIR = ("float", "float")
+_WORD_PAIR = ("i32", "i32")
+_BYTE_0, _LOW_HALF = ("i32", "0"), ("i1", "false")
+
 IRREGULAR: dict[str, Irregular] = {
+    "v_cvt_sr_fp8_f32": _fp8_stochastic("llvm.amdgcn.cvt.sr.fp8.f32"),
+    "v_cvt_sr_bf8_f32": _fp8_stochastic("llvm.amdgcn.cvt.sr.bf8.f32"),
+    "v_cvt_f32_fp8": _typed("llvm.amdgcn.cvt.f32.fp8", "float", ("i32",), [_BYTE_0]),
+    "v_cvt_f32_bf8": _typed("llvm.amdgcn.cvt.f32.bf8", "float", ("i32",), [_BYTE_0]),
+    "v_cvt_pk_f32_fp8": _typed("llvm.amdgcn.cvt.pk.f32.fp8", "<2 x float>", ("i32",), [_LOW_HALF]),
+    "v_cvt_pk_f32_bf8": _typed("llvm.amdgcn.cvt.pk.f32.bf8", "<2 x float>", ("i32",), [_LOW_HALF]),
+    "v_cvt_pkrtz_f16_f32": _typed("llvm.amdgcn.cvt.pkrtz", "<2 x half>", _FLOAT_PAIR),
+    "v_cvt_pk_u16_u32": _typed("llvm.amdgcn.cvt.pk.u16", "<2 x i16>", _WORD_PAIR),
+    "v_cvt_pk_i16_i32": _typed("llvm.amdgcn.cvt.pk.i16", "<2 x i16>", _WORD_PAIR),
+    "v_cvt_pknorm_i16_f32": _typed("llvm.amdgcn.cvt.pknorm.i16", "<2 x i16>", _FLOAT_PAIR),
+    "v_cvt_pknorm_u16_f32": _typed("llvm.amdgcn.cvt.pknorm.u16", "<2 x i16>", _FLOAT_PAIR),
+    "v_exp_f16": _typed("llvm.amdgcn.exp2.f16", "half", ("half",)),
+    "v_log_f16": _typed("llvm.amdgcn.log.f16", "half", ("half",)),
+    "v_cvt_pk_bf16_f32": _bf16_pair,
     "v_permlane16_swap_b32": _swap("llvm.amdgcn.permlane16.swap"),
     "v_permlane32_swap_b32": _swap("llvm.amdgcn.permlane32.swap"),
     "v_cvt_pk_fp8_f32": _fp8_pack("llvm.amdgcn.cvt.pk.fp8.f32"),

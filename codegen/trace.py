@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -144,6 +145,10 @@ class Tracer:
             if name in bound or name not in {p.name for p in asked}:
                 raise self._bad(instruction, f"got an unexpected or repeated operand `{name}`")
             bound[name] = value
+        defaults = inspect.signature(instruction.body).parameters
+        for parameter in asked:
+            if parameter.name not in bound and defaults[parameter.name].default is not inspect.Parameter.empty:
+                bound[parameter.name] = defaults[parameter.name].default
         missing = [p.name for p in asked if p.name not in bound]
         if missing:
             raise self._bad(instruction, f"is missing {', '.join(missing)}")

@@ -215,6 +215,24 @@ RULES: tuple[Rule, ...] = (
         "Block scales add to product exponents before C is aligned.",
     ),
     rule(
+        "mfma.mixed_formats",
+        Evidence.chosen,
+        "nothing published",
+        "A mixed pair follows its wider format's group step.",
+    ),
+    rule(
+        "mfma.scaled_overflow",
+        Evidence.chosen,
+        "nothing published",
+        "Scaled products have no range limit before the f32 result.",
+    ),
+    rule(
+        "mfma.undefined_format",
+        Evidence.chosen,
+        "CDNA4 ISA 7.1.5: undefined",
+        "An undefined CBSZ or BLGP code of F8F6F4 is read as fp8.",
+    ),
+    rule(
         "mfma.scale_nan",
         Evidence.chosen,
         "CDNA4 ISA 7.2: 0xFF is NaN",
@@ -353,6 +371,10 @@ def _scales(operand: Operand) -> npt.NDArray[np.uint8]:
     return np.empty((0, 0), np.uint8) if operand.scales is None else np.ascontiguousarray(operand.scales, np.uint8)
 
 
+# A native's inputs are the registers of A, of B, of C, then the scale registers of A and B where the shape has
+# blocks; its
+# outputs are those of D. F8F6F4 always passes 8 registers an operand, of which fp6 and bf6 use the first 6, fp4 the
+# first 4.
 for _name, _shape in SHAPES.items():
     _inputs = 2 * _shape.operand_registers + _shape.c_registers + (2 if _shape.blocks else 0)
     declare(_name, _inputs, _shape.c_registers, f"gfx950.arithmetic.mfma_natives:{_name}")

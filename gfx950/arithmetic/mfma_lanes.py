@@ -27,7 +27,7 @@ class Lanes(numba_types.Type):
 
     def __init__(self, element: str, llvm: Any) -> None:
         self.element, self.vector = element, ir.VectorType(llvm, WIDTH)
-        types.Type.__init__(self, name=f"Lanes16({element})")
+        super().__init__(name=f"Lanes16({element})")
 
 
 I32 = Lanes("i32", ir.IntType(32))
@@ -39,7 +39,8 @@ MASK = Lanes("mask", ir.IntType(1))
 
 class _LanesModel(models.PrimitiveModel):
     def __init__(self, manager: Any, lanes: Any) -> None:
-        super().__init__(manager, lanes, lanes.vector)
+        initialise: Any = super().__init__
+        initialise(manager, lanes, lanes.vector)
 
 
 register_model(Lanes)(_LanesModel)

@@ -78,8 +78,8 @@ def sources_stamp(function: Callable[..., Any]) -> Stamp:
 class Native:
     """One host function of signature `void(uint32* inputs, uint32* outputs, int64 parameters)`.
 
-    name: its key in `NATIVES`. n_in, n_out: registers read and written. body: the Python source of the function, or
-    "module:attribute" where to find it, imported on first use.
+    The two blocks must not overlap. name: its key in `NATIVES`. n_in, n_out: registers read and written. body: the
+    Python source of the function, or "module:attribute" where to find it, imported on first use.
     """
 
     def __init__(self, name: str, n_in: int, n_out: int, body: Body | str) -> None:

@@ -343,7 +343,8 @@ def test_the_fast_natives_follow_the_plain_rule_at_length(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "code"), [("mfma_f8f6f4_16x16x128", 7), ("mfma_f8f6f4_32x32x64", 5), ("mfma_16x16x32_f8", 4)]
+    ("name", "code"),
+    [("mfma_f8f6f4_16x16x128", 7), ("mfma_f8f6f4_32x32x64", 5), ("mfma_16x16x32_f8", 4)],
 )
 def test_an_undefined_format_code_is_read_as_fp8(name, code):
     random = np.random.default_rng(8)

@@ -88,15 +88,9 @@ def _target_machine() -> Any:
     return llvm.Target.from_triple(TRIPLE).create_target_machine(cpu=CPU, opt=3)
 
 
-# Local clean-up only: nothing that reassociates, vectorizes, unrolls or speculates.
-PASSES = (
-    "simplify_cfg",
-    "instruction_combine",
-    "new_gvn",
-    "instruction_combine",
-    "aggressive_dce",
-    "simplify_cfg",
-)
+# Local clean-up only: nothing that reassociates, vectorizes, unrolls or speculates. Measured on the drafter's attention
+# kernel these three give the fewest instructions; value numbering lengthens scalar lives until they spill.
+PASSES = ("simplify_cfg", "instruction_combine", "aggressive_dce")
 
 
 def _run_passes(module: Any, machine: Any) -> None:

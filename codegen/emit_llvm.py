@@ -70,6 +70,7 @@ def emit(programs: Sequence[Program]) -> str:
 def _attributes(program: Program) -> str:
     waves = program.attributes.get("waves_per_eu")
     pairs = {
+        "amdgpu-agpr-alloc": str(program.attributes.get("agprs", 0)),
         "amdgpu-flat-work-group-size": f"{program.block},{program.block}",
         "denormal-fp-math": "ieee,ieee",
         "denormal-fp-math-f32": "ieee,ieee",

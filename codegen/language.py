@@ -42,11 +42,12 @@ class Kernel:
 def kernel(block: int, lds: int = 0, **attributes: Any) -> Callable[[Callable[..., None]], Kernel]:
     """Declares a kernel of `block` threads a workgroup and `lds` bytes of LDS.
 
-    attributes: `waves_per_eu` (an int, or (least, most)), `name`. Arguments are Pointer, I32, U32, F32, U64 or I64.
+    attributes: `waves_per_eu` (an int, or (least, most)); `agprs`, how many accumulation registers to set apart (0
+    without it: matrix results stay in VGPRs, which saves the copies); `name`. Arguments are Pointer, I32, U32, F32, U64 or I64.
     """
-    unknown = set(attributes) - {"waves_per_eu", "name"}
+    unknown = set(attributes) - {"waves_per_eu", "agprs", "name"}
     if unknown:
-        raise TypeError(f"@kernel knows block, lds, waves_per_eu and name, not {sorted(unknown)}")
+        raise TypeError(f"@kernel knows block, lds, waves_per_eu, agprs and name, not {sorted(unknown)}")
 
     def declare(function: Callable[..., None]) -> Kernel:
         name = attributes.get("name", function.__name__)

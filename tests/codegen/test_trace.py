@@ -172,7 +172,7 @@ def test_kernel_declaration():
         @kernel(block=64)
         def bad(x: str) -> None: ...
 
-    with pytest.raises(TypeError, match=r"knows block, lds, waves_per_eu and name, not \['warps'\]"):
+    with pytest.raises(TypeError, match=r"knows block, lds, waves_per_eu, agprs and name, not \['warps'\]"):
         kernel(block=64, warps=2)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from typing import Any, Protocol
 
@@ -38,6 +38,14 @@ class RunReport:
     workgroups: int = 0
     watch: Watch | None = None
     mnemonics: dict[str, int] = field(default_factory=dict)
+
+    def add(self, other: RunReport) -> None:
+        """Takes up what a later launch did."""
+        self.instructions += other.instructions
+        self.workgroups += other.workgroups
+        self.watch = other.watch or self.watch
+        for name, count in other.mnemonics.items():
+            self.mnemonics[name] = self.mnemonics.get(name, 0) + count
 
 
 @dataclass(frozen=True)
@@ -142,10 +150,17 @@ class LaunchableKernel:
         arguments: Sequence[object] | Mapping[str, object] | bytes,
         options: RunOptions | None = None,
         dynamic_lds: int = 0,
+        watch: tuple[np.ndarray[Any, Any], int] | None = None,
     ) -> RunReport:
-        """Runs the kernel. arguments: numpy arrays (mapped in place for the launch), numbers, device addresses."""
+        """Runs the kernel. arguments: numpy arrays (mapped in place for the launch), numbers, device addresses.
+
+        watch: an argument array and a byte offset in it whose last writer the report names.
+        """
         device, chosen = self.module.device, options or self.module.device.options
         values, mapped = self._map_arrays(arguments)
+        if watch is not None and id(watch[0]) in mapped:
+            first = mapped[id(watch[0])] + watch[1]
+            chosen = replace(chosen, watch=(first, first + 1))
         try:
             launch = prepare(self.kernel, geometry, values, device.memory, dynamic_lds=dynamic_lds)
             try:
@@ -154,12 +169,12 @@ class LaunchableKernel:
             finally:
                 launch.release(device.memory)
         finally:
-            for address in mapped:
+            for address in mapped.values():
                 device.memory.unmap(address)
 
-    def _map_arrays(self, arguments: Sequence[object] | Mapping[str, object] | bytes) -> tuple[Any, list[int]]:
+    def _map_arrays(self, arguments: Sequence[object] | Mapping[str, object] | bytes) -> tuple[Any, dict[int, int]]:
         if isinstance(arguments, bytes):
-            return arguments, []
+            return arguments, {}
         named = isinstance(arguments, Mapping)
         items: dict[Any, Any] = dict(arguments) if isinstance(arguments, Mapping) else dict(enumerate(arguments))
         mapped: dict[int, int] = {}
@@ -169,7 +184,7 @@ class LaunchableKernel:
                     writable = bool(value.flags.writeable)
                     mapped[id(value)] = self.module.device.map(value, name=f"argument {name}", writable=writable)
                 items[name] = mapped[id(value)]
-        return items if named else list(items.values()), list(mapped.values())
+        return items if named else list(items.values()), mapped
 
 
 class BoundKernel:
@@ -179,9 +194,15 @@ class BoundKernel:
         self.kernel = kernel
         self.geometry = geometry
 
-    def __call__(self, *arguments: object, options: RunOptions | None = None, dynamic_lds: int = 0) -> RunReport:
-        """Launches with these arguments and returns the report."""
-        return self.kernel.launch(self.geometry, arguments, options, dynamic_lds)
+    def __call__(
+        self,
+        *arguments: object,
+        options: RunOptions | None = None,
+        dynamic_lds: int = 0,
+        watch: tuple[np.ndarray[Any, Any], int] | None = None,
+    ) -> RunReport:
+        """Launches with these arguments and returns the report; see `LaunchableKernel.launch`."""
+        return self.kernel.launch(self.geometry, arguments, options, dynamic_lds, watch)
 
 
 def waves_in(geometry: Geometry) -> int:

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from codegen.kernels.drafter_attention.cases import BLOCK, WINDOW
 from codegen.kernels.drafter_attention.lanes import butterfly, fp8_pack4, hw_exp2, largest, total
 from codegen.kernels.drafter_attention.tiles import Tile, operand_run, operand_wide
-from codegen.language import F32, I32, U32, constant, maximum
+from codegen.language import F32, I32, U32, U64, constant, maximum
 from gfx950.evidence import Evidence, rule
 from gfx950.isa.matrix import v_mfma_scale_f32_16x16x128_f8f6f4
+from gfx950.isa.vop3 import v_bfe_i32, v_bfi_b32
 
 QK_C = float.fromhex("0x1.0527dcp-3")  # float32 log2(e) / sqrt(128)
 SM_SCALE = float.fromhex("0x1.6a09e6p-4")  # float32 1 / sqrt(128)
@@ -41,6 +42,11 @@ class Row:
     hi: I32
     l16: I32
     g4: I32
+
+    @property
+    def first(self) -> I32:
+        """The first key that the row sees."""
+        return (self.position - (WINDOW - 1)).maximum(self.lo)
 
 
 @dataclass(frozen=True)
@@ -107,13 +113,17 @@ def _scores(row: Row, tk: Tile, blk: I32, mask: bool) -> list[F32]:
 
 
 def _masked(row: Row, s: list[F32], blk: I32) -> list[F32]:
-    first = (row.position - (WINDOW - 1)).maximum(row.lo)
     lane = blk * BLOCK + row.g4 * 4
-    masked = []
-    for x, score in enumerate(s):
-        key = lane + (x // 4 * 16 + x % 4)
-        masked.append(((key >= first) & (key <= row.hi)).select(score, NEG_INF))
-    return masked
+    seen = _keys_below(row.hi - lane + 1) & ~_keys_below(row.first - lane)
+    infinity = constant(F32, NEG_INF).bits(U32)
+    return [v_bfi_b32(v_bfe_i32(seen, x, 1), score.bits(U32), infinity).bits(F32) for x, score in enumerate(s)]
+
+
+def _keys_below(count: I32) -> U32:
+    """Bit 4 i + e for each of the lane's keys 16 i + e (from its first on) below `count`, which may be anything."""
+    keys = count.maximum(0).minimum(BLOCK)
+    bits = (keys // 16) * 4 + (keys % 16).minimum(4)
+    return ((constant(U64, 1) << bits.to(U64)) - 1).to(U32)
 
 
 def _weights(s: list[F32], m: F32, may_be_empty: bool) -> tuple[list[F32], F32]:

@@ -175,8 +175,7 @@ def _many(row: Row, part: Part, staged, computes: Mask, tid: I32) -> State:  # t
 
 def _by_wave(computes: Mask, idle: State, compute, row: Row, blk: I32) -> tuple[F32, ...]:  # type: ignore[no-untyped-def]
     """compute(mask) in the waves that have a query row, masked only where the block has keys that the row does not see."""
-    first = (row.position - (WINDOW - 1)).maximum(row.lo)
-    inner = (blk * BLOCK >= first) & (blk * BLOCK + (BLOCK - 1) <= row.hi)
+    inner = (blk * BLOCK >= row.first) & (blk * BLOCK + (BLOCK - 1) <= row.hi)
 
     def math() -> tuple[F32, ...]:
         return branch(inner, lambda: compute(False).values, lambda: compute(True).values)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from codegen.compile import Compiled, compile_kernels
 from codegen.ir import Program
+from codegen.kernel_package import Watchpoint
 from codegen.kernels.drafter_attention.cases import (
     BLOCK,
     HEAD_DIM,
@@ -29,7 +30,7 @@ from codegen.kernels.drafter_attention.cases import (
 from codegen.kernels.drafter_attention.kernel import drafter_attention, drafter_merge
 from codegen.language import trace
 from codegen.run_source import run_source
-from emu.dispatch import Device, RunOptions
+from emu.dispatch import Device, RunOptions, RunReport
 
 MERGE_TASKS = 4  # workgroups a token: four heads each
 MAX_OFFSET = 1 << 32  # bytes an index inside one array may reach
@@ -70,20 +71,29 @@ def run_source_case(inputs: Inputs) -> Outputs:
 
 
 def run_machine_case(
-    inputs: Inputs, code_object: bytes | None = None, engine: str = "host", threads: int = 2
-) -> Outputs:
-    """The bits of gfx950 code on the emulated machine.
+    inputs: Inputs,
+    code_object: bytes | None = None,
+    options: RunOptions | None = None,
+    watch: Watchpoint | None = None,
+) -> tuple[Outputs, RunReport]:
+    """The bits of gfx950 code on the emulated machine, and what the two launches did.
 
-    code_object: an ELF with both kernels; our own object when not given. engine: host or numpy. threads: workgroups at
-    once. Raises as `check_inputs`, and emu's errors.
+    code_object: an ELF with both kernels; our own object when not given. watch: a byte of an output whose last writer the
+    report names. Raises as `check_inputs`, and emu's errors.
     """
     check_inputs(inputs)
     outputs = _outputs(inputs)
-    device = Device(RunOptions(engine=engine, threads=threads))
+    device = Device(options)
     module = device.load(code_object if code_object is not None else compiled().object)
-    module["drafter_attention"][_attention_grid(inputs), THREADS](*_attention_arguments(inputs, outputs))
-    module["drafter_merge"][_merge_grid(inputs), THREADS](*_merge_arguments(inputs, outputs))
-    return outputs
+    total = RunReport()
+    launches = (
+        ("drafter_attention", _attention_grid(inputs), _attention_arguments(inputs, outputs)),
+        ("drafter_merge", _merge_grid(inputs), _merge_arguments(inputs, outputs)),
+    )
+    watched = None if watch is None else (getattr(outputs, watch.output), watch.byte)
+    for name, grid, arguments in launches:
+        total.add(module[name][grid, THREADS](*arguments, watch=watched))
+    return outputs, total
 
 
 def _outputs(inputs: Inputs) -> Outputs:

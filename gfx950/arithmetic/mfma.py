@@ -29,6 +29,7 @@ import numpy.typing as npt
 
 from gfx950.arithmetic.native import NATIVES, declare
 from gfx950.evidence import Evidence, Rule, rule
+from gfx950.formats import BF16, E2M1, E2M3, E3M2, E4M3FN, E4M3FNUZ, E5M2, E5M2FNUZ, F16
 
 Words = npt.NDArray[np.uint32]
 
@@ -47,7 +48,8 @@ class Format(enum.IntEnum):
     bf8_fnuz = 8
 
 
-FIELD_BITS = (8, 8, 6, 6, 4, 16, 16, 8, 8)
+ELEMENTS = (E4M3FN, E5M2, E2M3, E3M2, E2M1, F16, BF16, E4M3FNUZ, E5M2FNUZ)  # by Format
+FIELD_BITS = tuple(element.bits for element in ELEMENTS)
 
 
 class Split(enum.IntEnum):

@@ -15,7 +15,7 @@ import numpy as np
 from numba.np.numpy_support import carray
 
 from gfx950.arithmetic import mfma_rule
-from gfx950.arithmetic.mfma import DEFAULT, SHAPES, Format
+from gfx950.arithmetic.mfma import DEFAULT, FIELD_BITS, SHAPES, Format
 from gfx950.arithmetic.mfma_lanes import (
     add_bytes,
     any_lane,
@@ -50,7 +50,6 @@ from gfx950.arithmetic.mfma_rule import (
     ALL_ONES_NAN,
     BIAS,
     EXPONENT_BITS,
-    FIELD_BITS,
     IEEE,
     MANTISSA_BITS,
     SPECIALS,

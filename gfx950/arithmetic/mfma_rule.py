@@ -11,15 +11,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from gfx950.arithmetic.mfma import ELEMENTS, FIELD_BITS
 from gfx950.arithmetic.native import compiled, compiled_entry
+from gfx950.formats import NanKind
 
 # Per `Format`: bits of exponent and mantissa, bias, and which codes are special.
-EXPONENT_BITS = (4, 5, 2, 3, 2, 5, 8, 4, 5)
-MANTISSA_BITS = (3, 2, 3, 2, 1, 10, 7, 3, 2)
-BIAS = (7, 15, 1, 3, 1, 15, 127, 8, 16)
-NO_SPECIALS, IEEE, ALL_ONES_NAN, MINUS_ZERO_NAN = 0, 1, 2, 3
-SPECIALS = (2, 1, 0, 0, 0, 1, 1, 3, 3)
-FIELD_BITS = (8, 8, 6, 6, 4, 16, 16, 8, 8)
+EXPONENT_BITS = tuple(element.exponent_bits for element in ELEMENTS)
+MANTISSA_BITS = tuple(element.mantissa_bits for element in ELEMENTS)
+BIAS = tuple(element.bias for element in ELEMENTS)
+IEEE, ALL_ONES_NAN, MINUS_ZERO_NAN = 1, 2, 3
+_KINDS = (NanKind.none, NanKind.ieee, NanKind.all_ones, NanKind.negative_zero)
+SPECIALS = tuple(_KINDS.index(element.nan) for element in ELEMENTS)
 
 FINITE, INFINITE, NAN = 0, 1, 2
 NOTHING = -100_000  # the exponent of a group without a nonzero product

@@ -140,9 +140,8 @@ def test_integers_on_memory(assemble, name, bits, segment):
         data = registers(10, 2 * bits) if name == "cmpswap" else registers(10, bits)
         target = f"{registers(20, bits)}, " if returns else ""
         end = (", off" if segment == "global" else "") + (" sc0" if returns else "")
-        wave.step(
-            decode(assemble(f"{segment}_atomic_{name}{'_x2' if bits == 64 else ''} {target}v[2:3], {data}{end}"), 0)
-        )
+        suffix = "_x2" if bits == 64 else ""
+        wave.step(decode(assemble(f"{segment}_atomic_{name}{suffix} {target}v[2:3], {data}{end}"), 0))
         assert (array == as_bytes(after, bits)).all()
         check_registers(wave, 20, bits, old if returns else [None] * 64)
 
@@ -286,10 +285,8 @@ def test_packed_adds(assemble, kind, place):
             got = run_float(assemble, f"ds_pk_add_{kind} v1, v10", 32, old, first, first)
         else:
             got = run_global(assemble, f"global_atomic_pk_add_{kind} v[2:3], v10, off", 32, old, first)
-        want = [
-            half_add(t & 65535, a & 65535, kind) | half_add(t >> 16, a >> 16, kind) << 16
-            for t, a in zip(old, first, strict=True)
-        ]
+        halves = [(t & 65535, a & 65535, t >> 16, a >> 16) for t, a in zip(old, first, strict=True)]
+        want = [half_add(t, a, kind) | half_add(u, b, kind) << 16 for t, a, u, b in halves]
         assert [hex(g) for g in got] == [hex(w) for w in want]
 
 
@@ -310,9 +307,8 @@ def test_floats_on_memory_keep_denormals_in_any_mode(assemble, name, bits, mode)
     pairs = pairs[: len(pairs) // 64 * 64]
     for at in range(0, len(pairs), 64):
         old, first = (list(x) for x in zip(*pairs[at : at + 64], strict=True))
-        got = run_global(
-            assemble, f"global_atomic_{name}_f{bits} v[2:3], {registers(10, bits)}, off", bits, old, first, mode
-        )
+        text = f"global_atomic_{name}_f{bits} v[2:3], {registers(10, bits)}, off"
+        got = run_global(assemble, text, bits, old, first, mode)
         want = [FLOAT_OPERATIONS[name](t, a, 0, bits, True) for t, a in zip(old, first, strict=True)]
         assert [hex(g) for g in got] == [hex(w) for w in want]
 

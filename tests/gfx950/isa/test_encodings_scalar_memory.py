@@ -6,19 +6,8 @@ from gfx950.isa.encoding import ENCODINGS, decode
 from gfx950.isa.registry import load
 from gfx950.lanes import Mode
 
-MODULES = [
-    "sop1",
-    "sop2",
-    "sopk",
-    "sopc",
-    "sopp",
-    "smem",
-    "ds",
-    "ds_atomics",
-    "global_memory",
-    "global_atomics",
-    "cross_lane",
-]
+MODULES = {"sop1", "sop2", "sopk", "sopc", "sopp", "smem", "ds", "ds_atomics"}
+MODULES |= {"global_memory", "global_atomics", "cross_lane"}
 SCALAR = {"ssrc0": 8, "ssrc1": 16, "sdst": 4}
 IMMEDIATES = {"s_nop": "3", "s_waitcnt": "0xf70", "s_sleep": "2", "s_setprio": "3", "s_sendmsg": "1"}
 IMMEDIATES |= {"s_incperflevel": "5", "s_decperflevel": "6"}

@@ -23,6 +23,7 @@ from gfx950.isa.registry import Instruction, Parameter
 from gfx950.lanes import F16, F32, F64, U32, U64, Engine, Float, Lanes, Mask, Mode, Raw, Words, float_bits, join, split
 
 VCC, M0, EXEC = 106, 124, 126
+SCALAR_REGISTERS = 128
 AGPR = 256  # index of a0 in the unified register file
 ACCVGPR_MOVES = (88, 89)  # v_accvgpr_read / write: assemblers set their ACC bits, which mean nothing [isa_digest_core 6]
 MATRIX_REGISTERS = {0: 8, 1: 8, 2: 6, 3: 6, 4: 4}  # by f8f6f4 format code [isa_digest_core 12]
@@ -84,6 +85,18 @@ class Transfer:
 
 class UnsupportedForm(Exception):
     """A legal encoding of a known instruction that this emulator does not run yet."""
+
+
+def check_vector(index: int) -> None:
+    """Raises UnsupportedForm for an index outside the unified vector register file (0..511)."""
+    if not 0 <= index < 2 * AGPR:
+        raise UnsupportedForm(f"it reaches past the last vector register (a{index - AGPR})")
+
+
+def check_scalar(index: int) -> None:
+    """Raises UnsupportedForm for a scalar code that is no register (0..127)."""
+    if not 0 <= index < SCALAR_REGISTERS:
+        raise UnsupportedForm(f"scalar code {index} is no register")
 
 
 def execute(decoded: Decoded, state: State) -> Transfer | None:
@@ -171,6 +184,8 @@ class Operands:
             return self._registers((self.fields[name] & 0xFF) + AGPR, parameter.kind)
         code = self._source_code(name)
         if parameter.place == "scalar":
+            if code >= 256:
+                raise UnsupportedForm(f"operand {name} must be scalar and is v{code - 256}")
             return self._scalar(code & 0xFF if code < 256 else code, parameter.kind)
         value = self._source(code, parameter.kind, self._half(name))
         return self._modified(name, parameter, value)
@@ -428,9 +443,10 @@ class Operands:
         return value
 
     def _narrow_result(self, value: Lanes) -> U32:
-        """A 16-bit result: native VOP3 instructions keep the other half, the rest zero it. [isa_digest_core 7]"""
+        """A 16-bit result: native VOP3 instructions but the legacy ones keep the other half, the rest zero it.
+        [isa_digest_core 7]"""
         wide = U32(self.engine, self.engine.apply("zext", 32, value.raw))
-        if self.instruction.encoding != "VOP3":
+        if self.instruction.encoding != "VOP3" or "_legacy_" in self.instruction.name:
             return wide
         old = U32(self.engine, self.state.vgpr(self.fields["vdst"]))
         if self.fields["op_sel"] >> 3 & 1:

@@ -115,7 +115,7 @@ def widened(code: U32, form: Format) -> F32:
     small = (magnitude.to(F32) * 2.0 ** (1 - form.bias - form.mantissa_bits)).bits(U32)
     bits = (magnitude < (1 << form.mantissa_bits)).select(small, normal)
     first_nan = form.max_code + 1
-    if form is E5M2:
+    if form.infinities:
         bits = (magnitude == first_nan).select(0x7F800000, bits)
         first_nan += 1
     bits = (magnitude >= first_nan).select(0x7FC00000, bits)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from gfx950.arithmetic import transcendental  # noqa: F401  declares the natives named below
+from gfx950.arithmetic import transcendental
 from gfx950.evidence import Evidence, rule
 from gfx950.isa.registry import Exec, Scalar32, ToSrc0, vop1
-from gfx950.isa.vop2 import ARITHMETIC, X
+from gfx950.isa.vop2 import ARITHMETIC, X, bits_of, by_mode, mantissa_bits, quiet
 from gfx950.lanes import (
     B32,
     F16,
@@ -19,6 +19,8 @@ from gfx950.lanes import (
     U16,
     U32,
     U64,
+    Float,
+    Mask,
 )
 
 TO_INTEGER = rule(
@@ -33,6 +35,12 @@ FRACTION = rule(
     Evidence.spec,
     "CDNA4 ISA 12.8 V_FRACT_F32",
     "S0 - floor(S0), at most the largest number below 1.",
+)
+APPROXIMATE_F64 = rule(
+    "valu.transcendental_f64",
+    Evidence.chosen,
+    "the manual gives V_RCP_F64, V_RSQ_F64 and V_SQRT_F64 an accuracy, no bits; LLVM refines their results",
+    "Correctly rounded (V_RSQ_F64: square root, then quotient).",
 )
 MOV_B64_LITERAL = rule(
     "valu.mov_b64_literal",
@@ -363,67 +371,165 @@ def v_rndne_f16(src0: F16) -> F16:
 # ---- transcendental --------------------------------------------------------------------------------------------------
 
 
-@vop1("v_exp_f32", 32, intrinsic="llvm.amdgcn.exp2.f32")
+@vop1("v_exp_f32", 32, intrinsic="llvm.amdgcn.exp2.f32", rules=tuple(transcendental.rules("v_exp_f32")))
 def v_exp_f32(src0: F32) -> F32:
     """2 to the power S0. [12.8]"""
     return native_f32("v_exp_f32", src0)
 
 
-@vop1("v_log_f32", 33, intrinsic="llvm.amdgcn.log.f32")
+@vop1("v_log_f32", 33, intrinsic="llvm.amdgcn.log.f32", rules=tuple(transcendental.rules("v_log_f32")))
 def v_log_f32(src0: F32) -> F32:
     """Logarithm to base 2. [12.8]"""
     return native_f32("v_log_f32", src0)
 
 
-@vop1("v_rcp_f32", 34, intrinsic="llvm.amdgcn.rcp.f32")
+@vop1("v_rcp_f32", 34, intrinsic="llvm.amdgcn.rcp.f32", rules=tuple(transcendental.rules("v_rcp_f32")))
 def v_rcp_f32(src0: F32) -> F32:
     """1 / S0, approximate. [12.8]"""
     return native_f32("v_rcp_f32", src0)
 
 
-@vop1("v_rcp_iflag_f32", 35)
+@vop1("v_rcp_iflag_f32", 35, rules=tuple(transcendental.rules("v_rcp_f32")))
 def v_rcp_iflag_f32(src0: F32) -> F32:
     """1 / S0, approximate; differs from V_RCP_F32 in exceptions only. [12.8]"""
     return native_f32("v_rcp_f32", src0)
 
 
-@vop1("v_rsq_f32", 36, intrinsic="llvm.amdgcn.rsq.f32")
+@vop1("v_rsq_f32", 36, intrinsic="llvm.amdgcn.rsq.f32", rules=tuple(transcendental.rules("v_rsq_f32")))
 def v_rsq_f32(src0: F32) -> F32:
     """1 / square root, approximate. [12.8]"""
     return native_f32("v_rsq_f32", src0)
 
 
-@vop1("v_sqrt_f32", 39, intrinsic="llvm.amdgcn.sqrt.f32")
+@vop1("v_sqrt_f32", 39, intrinsic="llvm.amdgcn.sqrt.f32", rules=tuple(transcendental.rules("v_sqrt_f32")))
 def v_sqrt_f32(src0: F32) -> F32:
     """Square root, approximate. [12.8]"""
     return native_f32("v_sqrt_f32", src0)
 
 
-@vop1("v_rcp_f16", 61, intrinsic="llvm.amdgcn.rcp.f16")
+@vop1("v_rcp_f16", 61, intrinsic="llvm.amdgcn.rcp.f16", rules=tuple(transcendental.rules("v_rcp_f16")))
 def v_rcp_f16(src0: F16) -> F16:
     """1 / S0. [12.8]"""
     return native_f16("v_rcp_f16", src0)
 
 
-@vop1("v_sqrt_f16", 62, intrinsic="llvm.amdgcn.sqrt.f16")
+@vop1("v_sqrt_f16", 62, intrinsic="llvm.amdgcn.sqrt.f16", rules=tuple(transcendental.rules("v_sqrt_f16")))
 def v_sqrt_f16(src0: F16) -> F16:
     """Square root. [12.8]"""
     return native_f16("v_sqrt_f16", src0)
 
 
-@vop1("v_rsq_f16", 63, intrinsic="llvm.amdgcn.rsq.f16")
+@vop1("v_rsq_f16", 63, intrinsic="llvm.amdgcn.rsq.f16", rules=tuple(transcendental.rules("v_rsq_f16")))
 def v_rsq_f16(src0: F16) -> F16:
     """1 / square root. [12.8]"""
     return native_f16("v_rsq_f16", src0)
 
 
-@vop1("v_log_f16", 64)
+@vop1("v_log_f16", 64, rules=tuple(transcendental.rules("v_log_f16")))
 def v_log_f16(src0: F16) -> F16:
     """Logarithm to base 2. [12.8]"""
     return native_f16("v_log_f16", src0)
 
 
-@vop1("v_exp_f16", 65)
+@vop1("v_exp_f16", 65, rules=tuple(transcendental.rules("v_exp_f16")))
 def v_exp_f16(src0: F16) -> F16:
     """2 to the power S0. [12.8]"""
     return native_f16("v_exp_f16", src0)
+
+
+@vop1("v_rcp_f64", 37, intrinsic="llvm.amdgcn.rcp.f64", rules=(APPROXIMATE_F64, *ARITHMETIC))
+def v_rcp_f64(src0: F64) -> F64:
+    """1 / S0. [12.8]"""
+    return F64.constant(src0.engine, 1.0) / src0
+
+
+@vop1("v_rsq_f64", 38, intrinsic="llvm.amdgcn.rsq.f64", rules=(APPROXIMATE_F64, *ARITHMETIC))
+def v_rsq_f64(src0: F64) -> F64:
+    """1 / square root. [12.8]"""
+    return F64.constant(src0.engine, 1.0) / src0.sqrt()
+
+
+@vop1("v_sqrt_f64", 40, intrinsic="llvm.amdgcn.sqrt.f64", rules=(APPROXIMATE_F64, *ARITHMETIC))
+def v_sqrt_f64(src0: F64) -> F64:
+    """Square root. [12.8]"""
+    return src0.sqrt()
+
+
+# ---- fraction and exponent -------------------------------------------------------------------------------------------
+
+
+def _normalized(value: X) -> tuple[X, I32]:
+    """A denormal times a power of two that makes it normal, and the exponent field that leaves; others unchanged."""
+    mantissa = mantissa_bits(type(value))
+    field = value.width - 1 - mantissa
+    bits = bits_of(value)
+    zeros = (bits & ((1 << mantissa) - 1)).clz() - field
+    denormal = (bits.field(mantissa, field) == 0) & ((bits & ((1 << value.width - 1) - 1)) != 0)
+    shifted = (bits & (1 << value.width - 1)) | ((bits << zeros) & ((1 << mantissa + 1) - 1))
+    number = denormal.select(1 - zeros, bits.field(mantissa, field))
+    signed = number.to(U32).bits(I32) if value.width != 16 else number.bits(I16).to(I32)
+    return denormal.select(shifted, bits).bits(type(value)), signed
+
+
+def _finite_nonzero(value: Float) -> Mask:
+    magnitude = bits_of(value) & ((1 << value.width - 1) - 1)
+    infinity = (1 << value.width - 1) - (1 << mantissa_bits(type(value)))
+    return (magnitude != 0) & (magnitude < infinity)
+
+
+def _frexp_exponent(value: Float) -> I32:
+    """The exponent that leaves a fraction in [0.5, 1); 0 for zeros, infinities and NaNs."""
+    bias = (1 << value.width - 2 - mantissa_bits(type(value))) - 1
+    return _finite_nonzero(value).select(_normalized(by_mode(value))[1] - (bias - 1), 0)
+
+
+def _frexp_mantissa(value: X) -> X:
+    """The fraction in [0.5, 1) with the sign; zeros, infinities and NaNs stay (quieted)."""
+    kind, mantissa = type(value), mantissa_bits(type(value))
+    bias = (1 << value.width - 2 - mantissa) - 1
+    keep = (1 << value.width - 1) | ((1 << mantissa) - 1)
+    fraction = (bits_of(_normalized(by_mode(value))[0]) & keep) | (bias - 1 << mantissa)
+    other = value.is_nan().select(quiet(value), by_mode(value))
+    return _finite_nonzero(by_mode(value)).select(fraction.bits(kind), other)
+
+
+@vop1("v_frexp_exp_i32_f64", 48, rules=(FLOAT_DENORM,))
+def v_frexp_exp_i32_f64(src0: F64) -> I32:
+    """The exponent that leaves a fraction in [0.5, 1); 0 for zero, infinity, NaN. [12.8]"""
+    return _frexp_exponent(src0)
+
+
+@vop1("v_frexp_mant_f64", 49, rules=(FLOAT_DENORM, FLOAT_NAN))
+def v_frexp_mant_f64(src0: F64) -> F64:
+    """The fraction in [0.5, 1) with the sign. [12.8]"""
+    return _frexp_mantissa(src0)
+
+
+@vop1("v_frexp_exp_i32_f32", 51, rules=(FLOAT_DENORM,), intrinsic="llvm.amdgcn.frexp.exp.i32.f32")
+def v_frexp_exp_i32_f32(src0: F32) -> I32:
+    """The exponent that leaves a fraction in [0.5, 1); 0 for zero, infinity, NaN. [12.8]"""
+    return _frexp_exponent(src0)
+
+
+@vop1("v_frexp_mant_f32", 52, rules=(FLOAT_DENORM, FLOAT_NAN), intrinsic="llvm.amdgcn.frexp.mant.f32")
+def v_frexp_mant_f32(src0: F32) -> F32:
+    """The fraction in [0.5, 1) with the sign. [12.8]"""
+    return _frexp_mantissa(src0)
+
+
+@vop1("v_frexp_mant_f16", 66, rules=(FLOAT_DENORM, FLOAT_NAN))
+def v_frexp_mant_f16(src0: F16) -> F16:
+    """The fraction in [0.5, 1) with the sign. [12.8]"""
+    return _frexp_mantissa(src0)
+
+
+@vop1("v_frexp_exp_i16_f16", 67, rules=(FLOAT_DENORM,))
+def v_frexp_exp_i16_f16(src0: F16) -> I16:
+    """The exponent that leaves a fraction in [0.5, 1); 0 for zero, infinity, NaN. [12.8]"""
+    return _frexp_exponent(src0).to(I16)
+
+
+@vop1("v_fract_f16", 72, rules=(FRACTION, *ARITHMETIC))
+def v_fract_f16(src0: F16) -> F16:
+    """The fraction above the floor. [12.8]"""
+    return _fraction(src0)

@@ -48,13 +48,6 @@ LEGACY_MULTIPLY_ADD = rule(
     "The f16 multiply-adds that are not fused round the product and the sum, and flush denormals of operands and"
     " results.",
 )
-DOT_ACCUMULATE = rule(
-    "valu.dot2c_f32",
-    Evidence.chosen,
-    "CDNA4 ISA 12.7 V_DOT2C_F32_F16 gives the order; the manual does not say where the sum is rounded",
-    "The accumulator takes the low product, then the high one, each by a fused f32 multiply-add; denormals are"
-    " flushed.",
-)
 
 
 def mantissa_bits(kind: type[Float]) -> int:
@@ -515,3 +508,10 @@ def v_min_u16(src0: U16, src1: U16) -> U16:
 def v_min_i16(src0: I16, src1: I16) -> I16:
     """The smaller signed operand. [12.7]"""
     return src0.minimum(src1)
+
+
+@vop2("v_ldexp_f16", 51, rules=ARITHMETIC)
+def v_ldexp_f16(src0: F16, src1: I16) -> F16:
+    """D = S0 * 2^S1, rounded once. [12.7]"""
+    count = src1.maximum(-60).minimum(60).to(I32)
+    return (src0.to(F32) * ((count + 127) << 23).bits(F32)).to(F16)

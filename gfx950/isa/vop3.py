@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from gfx950.evidence import Evidence, rule
 from gfx950.isa.registry import Scalar32, vop3
 from gfx950.isa.vop2 import (
@@ -26,6 +28,7 @@ from gfx950.isa.vop2 import (
 from gfx950.lanes import (
     B16,
     B32,
+    B128,
     F16,
     F32,
     F64,
@@ -36,6 +39,7 @@ from gfx950.lanes import (
     U16,
     U32,
     U64,
+    Float,
     Mask,
     Unsigned,
     fma,
@@ -64,9 +68,9 @@ DIVISION = rule(
     Evidence.chosen,
     "CDNA4 ISA 12.11 V_DIV_SCALE, V_DIV_FMAS, V_DIV_FIXUP, whose scales contradict one another (2^64 against 2^32) and"
     " would overflow for large denominators",
-    "V_DIV_SCALE_F32 scales by 2^64, or by 2^-64 where the denominator is above 2^126; V_DIV_FMAS scales back by 2^64"
-    " when S2 is 2 or more and by 2^-64 otherwise, rounding once; V_DIV_FIXUP_F32 makes zero of"
-    " quotients below half the smallest denormal and infinity of those whose exponent gap is above 128, where the"
+    "In f32 (f64: 2^128, 2^1022, 1024) V_DIV_SCALE scales by 2^64, or by 2^-64 where the denominator is above 2^126;"
+    " V_DIV_FMAS scales back by 2^64 when S2 is 2 or more and by 2^-64 otherwise, rounding once; V_DIV_FIXUP makes zero"
+    " of quotients below half the smallest denormal and infinity of those whose exponent gap is above 128, where the"
     " manual's test for overflow can never hold.",
 )
 SHIFT_ADD_U64 = rule(
@@ -596,38 +600,79 @@ def v_med3_u16(src0: U16, src1: U16, src2: U16) -> U16:
 # ---- division --------------------------------------------------------------------------------------------------------
 
 
-def _exponent(value: F32) -> I32:
+def exponent(value: Float) -> I32:
     """The biased exponent field."""
-    return value.bits(U32).field(23, 8).bits(I32)
+    mantissa = mantissa_bits(type(value))
+    return bits_of(value).field(mantissa, value.width - 1 - mantissa).to(U32).bits(I32)
+
+
+def made_nan(like: X) -> X:
+    """The NaN an operation makes from no NaN [rule float.nan_operand]."""
+    kind = type(like)
+    bits = (1 << kind.width) - (1 << mantissa_bits(kind) - 1)
+    return kind(like.engine, like.engine.constant(bits, kind.width))
+
+
+def is_zero(value: Float) -> Mask:
+    """True for zeros, and for denormals where MODE flushes them."""
+    return value == 0.0
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """V_DIV_SCALE of one width: log2 of the scale, the exponent gap of huge quotients, the exponent field of tiny
+    numerators, the exponent of the smallest normal number. [12.11]"""
+
+    scale: int
+    huge_gap: int
+    tiny_numerator: int
+    smallest: int
+
+
+SCALING_F32 = Scaling(64, 96, 23, -126)
+SCALING_F64 = Scaling(128, 768, 53, -1022)
+
+
+def _scaled(value: X, denominator: X, numerator: X, quotient: F64, limits: Scaling) -> tuple[X, Mask]:
+    """`value` scaled for the division of `numerator` by `denominator`, and whether V_DIV_FMAS must scale back."""
+    zero = is_zero(numerator) | is_zero(denominator)
+    huge = (exponent(numerator) - exponent(denominator) >= limits.huge_gap) & ~zero
+    tiny_denominator = (exponent(denominator) == 0) & ~(zero | huge)
+    big_denominator = (abs(denominator) > 2.0**-limits.smallest) & ~(zero | huge)
+    tiny_quotient = (abs(quotient) < 2.0**limits.smallest) & ~(zero | huge | tiny_denominator)
+    tiny_numerator = (exponent(numerator) <= limits.tiny_numerator) & ~(zero | huge | big_denominator | tiny_quotient)
+    is_denominator, is_numerator = value == denominator, value == numerator
+    up = tiny_denominator | tiny_numerator | (huge & is_denominator)
+    up = up | (tiny_quotient & ~big_denominator & is_numerator)
+    down = big_denominator & (is_denominator | ~tiny_quotient)
+    scaled = up.select(value * 2.0**limits.scale, down.select(value * 2.0**-limits.scale, value))
+    return zero.select(made_nan(value), scaled), huge | tiny_quotient
 
 
 @vop3("v_div_scale_f32", 0x1E0, rules=(DIVISION, *ARITHMETIC))
 def v_div_scale_f32(src0: F32, src1: F32, src2: F32) -> tuple[F32, Mask]:
     """S0, denominator S1 or numerator S2, scaled so that no step of the division meets a denormal; and whether
     V_DIV_FMAS must scale back. [12.11]"""
-    denominator, numerator = src1, src2
-    gap = _exponent(numerator) - _exponent(denominator)
-    quotient = abs(numerator.to(F64) / denominator.to(F64))
-    zero = (numerator == 0.0) | (denominator == 0.0)
-    huge = (gap >= 96) & ~zero
-    tiny_denominator = (_exponent(denominator) == 0) & ~(zero | huge)
-    big_denominator = (abs(denominator) > 2.0**126) & ~(zero | huge)
-    tiny_quotient = (quotient < 2.0**-126) & ~(zero | huge | tiny_denominator)
-    tiny_numerator = (_exponent(numerator) <= 23) & ~(zero | huge | big_denominator | tiny_quotient)
-    is_denominator, is_numerator = src0 == denominator, src0 == numerator
-    up = tiny_denominator | tiny_numerator | (huge & is_denominator)
-    up = up | (tiny_quotient & ~big_denominator & is_numerator)
-    down = big_denominator & (is_denominator | ~tiny_quotient)
-    scaled = up.select(src0 * 2.0**64, down.select(src0 * 2.0**-64, src0))
-    made = F32(src0.engine, src0.engine.constant(0xFFC00000, 32))
-    return zero.select(made, scaled), huge | tiny_quotient
+    return _scaled(src0, src1, src2, src2.to(F64) / src1.to(F64), SCALING_F32)
+
+
+@vop3("v_div_scale_f64", 0x1E1, rules=(DIVISION, *ARITHMETIC))
+def v_div_scale_f64(src0: F64, src1: F64, src2: F64) -> tuple[F64, Mask]:
+    """S0, denominator S1 or numerator S2, scaled so that no step of the division meets a denormal; and whether
+    V_DIV_FMAS must scale back. [12.11]"""
+    return _scaled(src0, src1, src2, src2 / src1, SCALING_F64)
+
+
+def _sum_error(a: F64, b: F64, total: F64) -> F64:
+    """What total = a + b rounded away, exactly."""
+    shadow = total - a
+    return (a - (total - shadow)) + (b - shadow)
 
 
 def _odd_sum(a: F64, b: F64) -> F64:
     """a + b rounded to odd, so that one more rounding to 50 bits or fewer is the only one that counts."""
     total = a + b
-    shadow = total - a
-    error = (a - (total - shadow)) + (b - shadow)
+    error = _sum_error(a, b, total)
     bits = total.bits(U64)
     inexact = (error > 0.0) | (error < 0.0)
     outward = ~((error > 0.0) ^ (total > 0.0))
@@ -638,9 +683,31 @@ def _odd_sum(a: F64, b: F64) -> F64:
 @vop3("v_div_fmas_f32", 0x1E2, intrinsic="llvm.amdgcn.div.fmas.f32", rules=(DIVISION, *ARITHMETIC))
 def v_div_fmas_f32(src0: F32, src1: F32, src2: F32, vcc: Mask) -> F32:
     """S0 * S1 + S2, scaled by 2^64 or 2^-64 where VCC is set; rounded once. [12.11]"""
-    scale = (_exponent(src2) > 127).select(F64.constant(src0.engine, 2.0**64), 2.0**-64)
+    scale = (exponent(src2) > 127).select(F64.constant(src0.engine, 2.0**64), 2.0**-64)
     scaled = _odd_sum(src0.to(F64) * src1.to(F64), src2.to(F64)) * scale
     return vcc.select(scaled.to(F32), fma(src0, src1, src2))
+
+
+def _denormal_sum(a: F64, b: F64, c: F64) -> F64:
+    """(a * b + c) * 2^-128 rounded once where it is a denormal, one step of which is 2^-946 before scaling."""
+    total, half_step = fma(a, b, c), 2.0**-947
+    product = a * b
+    high = product + c
+    rest = ((high - total) + _sum_error(product, c, high)) + fma(a, b, -product)  # what `total` rounded away
+    magic = F64.constant(a.engine, 1.5 * 2.0 ** (52 - 946))
+    rounded = (total + magic) - magic
+    away = (rest > 0.0).select(total + half_step, total - half_step)
+    tie = (abs(total - rounded) == half_step) & ((rest > 0.0) | (rest < 0.0))
+    return tie.select(away, rounded) * 2.0**-128
+
+
+@vop3("v_div_fmas_f64", 0x1E3, intrinsic="llvm.amdgcn.div.fmas.f64", rules=(DIVISION, *ARITHMETIC))
+def v_div_fmas_f64(src0: F64, src1: F64, src2: F64, vcc: Mask) -> F64:
+    """S0 * S1 + S2, scaled by 2^128 or 2^-128 where VCC is set; rounded once. [12.11]"""
+    plain = fma(src0, src1, src2)
+    down = (abs(plain) < 2.0**-894).select(_denormal_sum(src0, src1, src2), plain * 2.0**-128)
+    signed = (bits_of(down) | (bits_of(plain) & (1 << 63))).bits(F64)  # the sign of a zero
+    return vcc.select((exponent(src2) > 1023).select(plain * 2.0**128, signed), plain)
 
 
 def _fixed_quotient(quotient: X, denominator: X, numerator: X, overflow: Mask, underflow: Mask) -> X:
@@ -648,22 +715,31 @@ def _fixed_quotient(quotient: X, denominator: X, numerator: X, overflow: Mask, u
     smallest denormal."""
     kind, width = type(quotient), quotient.width
     sign_bit = 1 << width - 1
-    infinity, made = kind.constant_bits(float("inf")), (1 << width) - (1 << mantissa_bits(kind) - 1)
+    infinity = kind.constant_bits(float("inf"))
     sign = (bits_of(denominator) ^ bits_of(numerator)) & sign_bit
     magnitude: Unsigned = bits_of(quotient) & (sign_bit - 1)
     d, n = (bits_of(by_mode(v)) & (sign_bit - 1) for v in (denominator, numerator))
     magnitude = ((d == infinity) | (n == 0) | underflow).select(0, magnitude)
     magnitude = ((d == 0) | (n == infinity) | overflow).select(infinity, magnitude)
-    result = ((d == n) & ((d == 0) | (d == infinity))).select(made, magnitude | sign).bits(kind)
+    invalid = (d == n) & ((d == 0) | (d == infinity))
+    result = invalid.select(made_nan(quotient), (magnitude | sign).bits(kind))
     return numerator.is_nan().select(quiet(numerator), denominator.is_nan().select(quiet(denominator), result))
 
 
 @vop3("v_div_fixup_f32", 0x1DE, intrinsic="llvm.amdgcn.div.fixup.f32", rules=(DIVISION, FLOAT_DENORM))
 def v_div_fixup_f32(src0: F32, src1: F32, src2: F32) -> F32:
     """The quotient S0 of numerator S2 and denominator S1 with signs and special cases set right. [12.11]"""
-    gap = _exponent(src2) - _exponent(src1)
-    finite = (_exponent(src1) < 255) & (_exponent(src2) < 255)
+    gap = exponent(src2) - exponent(src1)
+    finite = (exponent(src1) < 255) & (exponent(src2) < 255)
     return _fixed_quotient(src0, src1, src2, (gap > 128) & finite, gap < -150)
+
+
+@vop3("v_div_fixup_f64", 0x1DF, intrinsic="llvm.amdgcn.div.fixup.f64", rules=(DIVISION, FLOAT_DENORM))
+def v_div_fixup_f64(src0: F64, src1: F64, src2: F64) -> F64:
+    """The quotient S0 of numerator S2 and denominator S1 with signs and special cases set right. [12.11]"""
+    gap = exponent(src2) - exponent(src1)
+    finite = (exponent(src1) < 2047) & (exponent(src2) < 2047)
+    return _fixed_quotient(src0, src1, src2, (gap > 1024) & finite, gap < -1075)
 
 
 @vop3("v_div_fixup_f16", 0x207, intrinsic="llvm.amdgcn.div.fixup.f16", rules=(FLOAT_DENORM,))
@@ -728,3 +804,96 @@ def v_lerp_u8(src0: U32, src1: U32, src2: U32) -> U32:
         total = src0.field(low, 8) + src1.field(low, 8) + src2.field(low, 1)
         result = result | ((total >> 1) << low)
     return result
+
+
+def _quad(src0: U64, src1: U32, masked: bool) -> list[U32]:
+    """Byte distances of the four windows of S0, one byte apart, to S1."""
+    return [_byte_distances((src0 >> 8 * i).to(U32), src1, masked) for i in range(4)]
+
+
+def _packed_quad(src0: U64, src1: U32, src2: U64, masked: bool) -> U64:
+    sums = _quad(src0, src1, masked)
+    halves = [(total + (src2 >> 16 * i).to(U32)) & 0xFFFF for i, total in enumerate(sums)]
+    return join(halves[0] | (halves[1] << 16), halves[2] | (halves[3] << 16))
+
+
+@vop3("v_qsad_pk_u16_u8", 0x1E5)
+def v_qsad_pk_u16_u8(src0: U64, src1: U32, src2: U64) -> U64:
+    """V_SAD_U8 of four windows of S0, each plus a half of S2, cut to 16 bits. [12.11]"""
+    return _packed_quad(src0, src1, src2, False)
+
+
+@vop3("v_mqsad_pk_u16_u8", 0x1E6)
+def v_mqsad_pk_u16_u8(src0: U64, src1: U32, src2: U64) -> U64:
+    """V_MSAD_U8 of four windows of S0, each plus a half of S2, cut to 16 bits. [12.11]"""
+    return _packed_quad(src0, src1, src2, True)
+
+
+@vop3("v_mqsad_u32_u8", 0x1E7)
+def v_mqsad_u32_u8(src0: U64, src1: U32, src2: B128) -> B128:
+    """V_MSAD_U8 of four windows of S0, each plus a register of S2. [12.11]"""
+    return B128([total + src2[i] for i, total in enumerate(_quad(src0, src1, True))])
+
+
+# ---- powers of two ---------------------------------------------------------------------------------------------------
+
+
+def _power_of_two(count: I64) -> F64:
+    """2^count, count within the normal exponents."""
+    return ((count + 1023) << 52).bits(F64)
+
+
+@vop3("v_ldexp_f32", 0x288, intrinsic="llvm.ldexp.f32.i32", rules=ARITHMETIC)
+def v_ldexp_f32(src0: F32, src1: I32) -> F32:
+    """D = S0 * 2^S1, rounded once. [12.11]"""
+    power = _power_of_two(src1.maximum(-400).minimum(400).to(I64))
+    return (src0.to(F64) * power).to(F32)
+
+
+@vop3("v_ldexp_f64", 0x284, intrinsic="llvm.ldexp.f64.i32", rules=ARITHMETIC)
+def v_ldexp_f64(src0: F64, src1: I32) -> F64:
+    """D = S0 * 2^S1, rounded once. [12.11]"""
+    value = by_mode(src0)
+    normal = (exponent(value) == 0).select(value * 2.0**54, value)
+    moved = (exponent(value) == 0).select(I64.constant(src0.engine, -54), 0)
+    special = (exponent(value) == 2047) | (value == 0.0)
+    bits = bits_of(normal)
+    significand = ((bits & ~(0x7FF << 52)) | (1023 << 52)).bits(F64)
+    total = src1.maximum(-3000).minimum(3000).to(I64) + moved + (exponent(normal).to(I64) - 1023)
+    total = total.maximum(-1200).minimum(1200)
+    half = total >> 1
+    return special.select(value * 1.0, significand * _power_of_two(half) * _power_of_two(total - half))
+
+
+# ---- 16-bit forms that clear the other half --------------------------------------------------------------------------
+
+
+@vop3("v_mad_legacy_f16", 0x1EA, rules=(LEGACY_MULTIPLY_ADD, *ARITHMETIC))
+def v_mad_legacy_f16(src0: F16, src1: F16, src2: F16) -> F16:
+    """D = S0 * S1 + S2, not fused; the other half becomes zero. [12.11]"""
+    return multiply_add(src0, src1, src2)
+
+
+@vop3("v_mad_legacy_u16", 0x1EB)
+def v_mad_legacy_u16(src0: U16, src1: U16, src2: U16, clamp: int = 0) -> U16:
+    """D = S0 * S1 + S2; the other half becomes zero. [12.11]"""
+    return saturated(src0.to(I64) * src1.to(I64) + src2.to(I64), U16) if clamp else src0 * src1 + src2
+
+
+@vop3("v_mad_legacy_i16", 0x1EC)
+def v_mad_legacy_i16(src0: I16, src1: I16, src2: I16, clamp: int = 0) -> I16:
+    """D = S0 * S1 + S2; the other half becomes zero. [12.11]"""
+    return saturated(src0.to(I64) * src1.to(I64) + src2.to(I64), I16) if clamp else src0 * src1 + src2
+
+
+@vop3("v_fma_legacy_f16", 0x1EE, rules=ARITHMETIC)
+def v_fma_legacy_f16(src0: F16, src1: F16, src2: F16) -> F16:
+    """D = S0 * S1 + S2, fused; the other half becomes zero. [12.11]"""
+    return fma(src0, src1, src2)
+
+
+@vop3("v_div_fixup_legacy_f16", 0x1EF, rules=(FLOAT_DENORM,))
+def v_div_fixup_legacy_f16(src0: F16, src1: F16, src2: F16) -> F16:
+    """V_DIV_FIXUP_F16; the other half becomes zero. [12.11]"""
+    never = Mask.constant(src0.engine, 0)
+    return _fixed_quotient(src0, src1, src2, never, never)

@@ -3,26 +3,51 @@
 from __future__ import annotations
 
 from gfx950.evidence import Evidence, rule
-from gfx950.isa.registry import vop3p
-from gfx950.isa.vop2 import ARITHMETIC, MIN_MAX, add, larger, saturated, smaller, subtract
+from gfx950.formats import BF16, Format
+from gfx950.formats import F16 as F16_FORMAT
+from gfx950.isa.conversions import half, widened
+from gfx950.isa.registry import vop2, vop3p
+from gfx950.isa.vop2 import ARITHMETIC, MIN_MAX, A, add, flush, larger, saturated, smaller, subtract
 from gfx950.isa.vop3 import MINIMUM_MAXIMUM, maximum, minimum
-from gfx950.lanes import (
-    F16,
-    F32,
-    I16,
-    I64,
-    U16,
-    U64,
-    fma,
-    join,
-    split,
-)
+from gfx950.lanes import B32, F16, F32, I16, I32, I64, U16, U32, U64, fma, join, split
 
 PACKED_NEG = rule(
     "valu.packed_integer_neg",
     Evidence.chosen,
     "isa_digest_core 7: encodable, meaning not stated",
     "NEG and NEG_HI do nothing on packed integers.",
+)
+
+DOT_FLOAT = (
+    rule(
+        "valu.dot_float_order",
+        Evidence.chosen,
+        "CDNA4 ISA 12.7 V_DOT2C_F32_F16, 12.10 V_DOT2_F32_F16 and V_DOT2_F32_BF16 give the order, not the roundings",
+        "V_DOT2_F32_F16 and V_DOT2C add the low product to the accumulator, then the high one; V_DOT2_F32_BF16 adds the"
+        " two products, then the accumulator; each sum is rounded to nearest even in f32, products are exact.",
+    ),
+    rule(
+        "valu.dot_float_inputs",
+        Evidence.published,
+        "LLVM pull request 205101, measured on gfx950",
+        "16-bit subnormal operands keep their value whatever MODE says.",
+    ),
+    rule(
+        "valu.dot_float_denorm",
+        Evidence.spec,
+        "CDNA4 ISA 6.4",
+        "f32 denormals of the accumulator and of the sums become zeros whatever MODE says.",
+    ),
+)
+MIX = (
+    rule(
+        "valu.fma_mix",
+        Evidence.spec,
+        "CDNA4 ISA 12.10 V_MAD_MIX_F32, 6.7",
+        "Each source is f32, or the f16 half that OP_SEL picks where OP_SEL_HI is set; fused in f32; the LO and HI"
+        " forms then round to f16 and keep the other half.",
+    ),
+    *ARITHMETIC,
 )
 
 # ---- 16-bit integers -------------------------------------------------------------------------------------------------
@@ -182,3 +207,209 @@ def v_pk_add_f32(src0: F32, src1: F32) -> F32:
 def v_pk_mov_b32(src0: U64, src1: U64, op_sel: int = 0) -> U64:
     """One register of each source pair: OP_SEL[0] picks S0's for the low, OP_SEL[1] S1's for the high one. [12.10]"""
     return join(split(src0)[op_sel & 1], split(src1)[op_sel >> 1 & 1])
+
+
+# ---- mixed precision -------------------------------------------------------------------------------------------------
+
+
+def _mixed(sources: tuple[U32, U32, U32], op_sel: int, op_sel_hi: int, neg: int, neg_hi: int) -> F32:
+    """The fused multiply-add of sources in f32 or f16; NEG_HI is the absolute value here. [12.10]"""
+    values: list[F32] = []
+    for i, source in enumerate(sources):
+        part = (source >> 16 if op_sel >> i & 1 else source).to(U16).bits(F16)
+        value = part.to(F32) if op_sel_hi >> i & 1 else source.bits(F32)
+        value = abs(value) if neg_hi >> i & 1 else value
+        values.append(-value if neg >> i & 1 else value)
+    return fma(values[0], values[1], values[2])
+
+
+def _clamped_half(value: F32, clamp: int) -> U32:
+    result = half(value)
+    if clamp:
+        zero = F16.constant(value.engine, 0.0)
+        kept = zero if value.engine.mode.dx10_clamp else result
+        inside = (result > 1.0).select(F16.constant(value.engine, 1.0), (result > 0.0).select(result, zero))
+        result = result.is_nan().select(kept, inside)
+    return result.bits(U16).to(U32)
+
+
+@vop3p("v_fma_mix_f32", 32, rules=MIX)
+def v_fma_mix_f32(
+    src0: B32,
+    src1: B32,
+    src2: B32,
+    op_sel: int = 0,
+    op_sel_hi: int = 0,
+    op_sel_hi2: int = 0,
+    neg: int = 0,
+    neg_hi: int = 0,
+) -> F32:
+    """D = S0 * S1 + S2, each f32 or an f16 half. [12.10]"""
+    return _mixed((src0, src1, src2), op_sel, op_sel_hi | op_sel_hi2 << 2, neg, neg_hi)
+
+
+@vop3p("v_fma_mixlo_f16", 33, rules=MIX)
+def v_fma_mixlo_f16(
+    src0: B32,
+    src1: B32,
+    src2: B32,
+    vdst: B32,
+    op_sel: int = 0,
+    op_sel_hi: int = 0,
+    op_sel_hi2: int = 0,
+    neg: int = 0,
+    neg_hi: int = 0,
+    clamp: int = 0,
+) -> B32:
+    """S0 * S1 + S2, each f32 or an f16 half, rounded to f16 into the low half. [12.10]"""
+    total = _mixed((src0, src1, src2), op_sel, op_sel_hi | op_sel_hi2 << 2, neg, neg_hi)
+    return (vdst & 0xFFFF0000) | _clamped_half(total, clamp)
+
+
+@vop3p("v_fma_mixhi_f16", 34, rules=MIX)
+def v_fma_mixhi_f16(
+    src0: B32,
+    src1: B32,
+    src2: B32,
+    vdst: B32,
+    op_sel: int = 0,
+    op_sel_hi: int = 0,
+    op_sel_hi2: int = 0,
+    neg: int = 0,
+    neg_hi: int = 0,
+    clamp: int = 0,
+) -> B32:
+    """S0 * S1 + S2, each f32 or an f16 half, rounded to f16 into the high half. [12.10]"""
+    total = _mixed((src0, src1, src2), op_sel, op_sel_hi | op_sel_hi2 << 2, neg, neg_hi)
+    return (vdst & 0xFFFF) | (_clamped_half(total, clamp) << 16)
+
+
+def _halves(word: B32) -> tuple[F16, F16]:
+    return word.to(U16).bits(F16), (word >> 16).to(U16).bits(F16)
+
+
+@vop2("v_pk_fmac_f16", 60, rules=ARITHMETIC)
+def v_pk_fmac_f16(src0: B32, src1: B32, vdst: B32) -> B32:
+    """D = S0 * S1 + D, fused, on both halves. [12.7]"""
+    pairs = zip(_halves(src0), _halves(src1), _halves(vdst), strict=True)
+    low, high = (fma(a, b, c).bits(U16).to(U32) for a, b, c in pairs)
+    return low | (high << 16)
+
+
+# ---- dot products ----------------------------------------------------------------------------------------------------
+
+
+def _products(src0: B32, src1: B32, form: Format, neg: int, neg_hi: int) -> list[F32]:
+    """The exact products of the low and of the high halves."""
+    products = []
+    for shift, signs in ((0, neg), (16, neg_hi)):
+        factors = [widened(word >> shift, form) for word in (src0, src1)]
+        a, b = (-f if signs >> i & 1 else f for i, f in enumerate(factors))
+        products.append(a * b)
+    return products
+
+
+def _accumulated(start: F32, products: list[F32]) -> F32:
+    """The accumulator first [rules valu.dot_float_*]."""
+    total = flush(start)
+    for product in products:
+        total = flush(total + product)
+    return total
+
+
+@vop3p("v_dot2_f32_bf16", 26, intrinsic="llvm.amdgcn.fdot2.f32.bf16", rules=DOT_FLOAT)
+def v_dot2_f32_bf16(src0: B32, src1: B32, src2: F32, neg: int = 0, neg_hi: int = 0) -> F32:
+    """Products of the bf16 halves, their sum plus S2. [12.10]"""
+    low, high = _products(src0, src1, BF16, neg, neg_hi)
+    return flush(flush(low + high) + flush(src2))
+
+
+@vop3p("v_dot2_f32_f16", 35, intrinsic="llvm.amdgcn.fdot2", rules=DOT_FLOAT)
+def v_dot2_f32_f16(src0: B32, src1: B32, src2: F32, neg: int = 0, neg_hi: int = 0) -> F32:
+    """S2 plus the products of the f16 halves, low first. [12.10]"""
+    return _accumulated(src2, _products(src0, src1, F16_FORMAT, neg, neg_hi))
+
+
+@vop2("v_dot2c_f32_bf16", 22, intrinsic="llvm.amdgcn.fdot2c.f32.bf16", rules=DOT_FLOAT)
+def v_dot2c_f32_bf16(src0: B32, src1: B32, vdst: F32, neg: int = 0, abs: int = 0) -> F32:
+    """D plus the products of the bf16 halves, low first; ABS negates high halves. [12.7]"""
+    return _accumulated(vdst, _products(src0, src1, BF16, neg, abs))
+
+
+@vop2("v_dot2c_f32_f16", 55, rules=DOT_FLOAT)
+def v_dot2c_f32_f16(src0: B32, src1: B32, vdst: F32, neg: int = 0, abs: int = 0) -> F32:
+    """D plus the products of the f16 halves, low first; ABS negates high halves. [12.7]"""
+    return _accumulated(vdst, _products(src0, src1, F16_FORMAT, neg, abs))
+
+
+def _signed_dot(a: I32, b: I32, total: I64, bits: int) -> I64:
+    """`total` plus the products of all signed `bits`-wide elements."""
+    for low in range(0, 32, bits):
+        x, y = ((v << 32 - bits - low) >> 32 - bits for v in (a, b))
+        total = total + x.to(I64) * y.to(I64)
+    return total
+
+
+def _unsigned_dot(a: U32, b: U32, total: I64, bits: int) -> I64:
+    """`total` plus the products of all unsigned `bits`-wide elements."""
+    for low in range(0, 32, bits):
+        total = total + a.field(low, bits).to(I64) * b.field(low, bits).to(I64)
+    return total
+
+
+def _ended(total: I64, kind: type[A], clamp: int) -> A:
+    return saturated(total, kind) if clamp else total.to(kind)
+
+
+@vop3p("v_dot2_i32_i16", 38, intrinsic="llvm.amdgcn.sdot2")
+def v_dot2_i32_i16(src0: I32, src1: I32, src2: I32, clamp: int = 0) -> I32:
+    """S2 plus the products of the 2 signed 16-bit elements. [12.10]"""
+    return _ended(_signed_dot(src0, src1, src2.to(I64), 16), I32, clamp)
+
+
+@vop3p("v_dot2_u32_u16", 39, intrinsic="llvm.amdgcn.udot2")
+def v_dot2_u32_u16(src0: U32, src1: U32, src2: U32, clamp: int = 0) -> U32:
+    """S2 plus the products of the 2 unsigned 16-bit elements. [12.10]"""
+    return _ended(_unsigned_dot(src0, src1, src2.to(I64), 16), U32, clamp)
+
+
+@vop3p("v_dot4_i32_i8", 40, intrinsic="llvm.amdgcn.sdot4")
+def v_dot4_i32_i8(src0: I32, src1: I32, src2: I32, clamp: int = 0) -> I32:
+    """S2 plus the products of the 4 signed 8-bit elements. [12.10]"""
+    return _ended(_signed_dot(src0, src1, src2.to(I64), 8), I32, clamp)
+
+
+@vop3p("v_dot4_u32_u8", 41, intrinsic="llvm.amdgcn.udot4")
+def v_dot4_u32_u8(src0: U32, src1: U32, src2: U32, clamp: int = 0) -> U32:
+    """S2 plus the products of the 4 unsigned 8-bit elements. [12.10]"""
+    return _ended(_unsigned_dot(src0, src1, src2.to(I64), 8), U32, clamp)
+
+
+@vop3p("v_dot8_i32_i4", 42, intrinsic="llvm.amdgcn.sdot8")
+def v_dot8_i32_i4(src0: I32, src1: I32, src2: I32, clamp: int = 0) -> I32:
+    """S2 plus the products of the 8 signed 4-bit elements. [12.10]"""
+    return _ended(_signed_dot(src0, src1, src2.to(I64), 4), I32, clamp)
+
+
+@vop3p("v_dot8_u32_u4", 43, intrinsic="llvm.amdgcn.udot8")
+def v_dot8_u32_u4(src0: U32, src1: U32, src2: U32, clamp: int = 0) -> U32:
+    """S2 plus the products of the 8 unsigned 4-bit elements. [12.10]"""
+    return _ended(_unsigned_dot(src0, src1, src2.to(I64), 4), U32, clamp)
+
+
+@vop2("v_dot2c_i32_i16", 56)
+def v_dot2c_i32_i16(src0: I32, src1: I32, vdst: I32, clamp: int = 0) -> I32:
+    """D plus the products of the 2 signed 16-bit elements. [12.7]"""
+    return _ended(_signed_dot(src0, src1, vdst.to(I64), 16), I32, clamp)
+
+
+@vop2("v_dot4c_i32_i8", 57)
+def v_dot4c_i32_i8(src0: I32, src1: I32, vdst: I32, clamp: int = 0) -> I32:
+    """D plus the products of the 4 signed 8-bit elements. [12.7]"""
+    return _ended(_signed_dot(src0, src1, vdst.to(I64), 8), I32, clamp)
+
+
+@vop2("v_dot8c_i32_i4", 58)
+def v_dot8c_i32_i4(src0: I32, src1: I32, vdst: I32, clamp: int = 0) -> I32:
+    """D plus the products of the 8 signed 4-bit elements. [12.7]"""
+    return _ended(_signed_dot(src0, src1, vdst.to(I64), 4), I32, clamp)

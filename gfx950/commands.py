@@ -156,8 +156,8 @@ def describe_instruction(instruction: Instruction) -> dict[str, Any]:
     vop3_opcode: of the 64-bit form of a VOP1, VOP2 or VOPC instruction, else None. operands and results: name, type,
     32-bit registers (0 for masks, memories and static values), place (an implicit register or a memory, or None).
     """
+    from gfx950.instruction_rules import rules_of
     from gfx950.isa.encoding import VOP3_BASES
-    from gfx950.isa.registry import rules_of
 
     base = VOP3_BASES.get(instruction.encoding)
     return {
@@ -270,5 +270,7 @@ def import_rules() -> list[str]:
             try:
                 importlib.import_module(module.name)
             except ModuleNotFoundError as error:
+                if (error.name or "").partition(".")[0] in FOLDERS:
+                    raise
                 problems.append(f"the rules of {module.name}, which needs the package {error.name}")
     return problems

@@ -1,4 +1,4 @@
-"""What commands print: plain text no wider than the terminal, or one JSON document. No colours, so no ANSI codes anywhere."""
+"""What commands print: plain text no wider than the terminal, or one JSON document. No colours, no ANSI codes."""
 
 from __future__ import annotations
 

@@ -1,0 +1,185 @@
+"""`gfx950 run`: a kernel of any gfx950 code object on this CPU, with arrays from and to .npy files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+import numpy as np
+
+from gfx950 import terminal
+from gfx950.evidence import Evidence, Rule
+
+if TYPE_CHECKING:
+    from emu.code_object import CodeObject, Kernel
+    from emu.dispatch import Device, RunReport
+    from emu.run_arguments import RunArgument
+
+SHOWN_RULES = 6
+
+
+def _sizes(context: click.Context, option: click.Parameter, value: str) -> tuple[int, ...]:
+    """The numbers of X[,Y[,Z]]; a usage error for anything but one to three whole numbers above 0."""
+    parts = value.split(",")
+    if len(parts) > 3 or not all(p.isdecimal() and int(p) > 0 for p in parts):
+        what = f"{value!r} is not one to three whole numbers above 0, as in 4 or 4,2,1"
+        raise click.BadParameter(what, context, option)
+    return tuple(int(p) for p in parts)
+
+
+@click.command()
+@click.argument("code_object", type=click.Path(exists=True, dir_okay=False))
+@click.option("--kernel", "kernel_name", metavar="NAME", help="The kernel. May be left out where there is one only.")
+@click.option("--grid", callback=_sizes, metavar="X[,Y[,Z]]", required=True, help="Workgroups.")
+@click.option("--block", callback=_sizes, metavar="X[,Y[,Z]]", required=True, help="Threads of a workgroup.")
+@click.option("--arg", "texts", multiple=True, metavar="A", help="The next argument (forms above); give one for each.")
+@click.option("--engine", type=click.Choice(["host", "numpy"]), default="host", show_default=True)
+@click.option("--threads", type=click.IntRange(1, 256), default=1, show_default=True, help="Workgroups at once (host).")
+@click.option("--dynamic-lds", type=click.IntRange(0), default=0, metavar="BYTES", help="LDS beyond the kernel's own.")
+@click.option("--step-limit", type=click.IntRange(1), default=None, metavar="N", help="Wave instructions a workgroup.")
+@click.option(
+    "--min-evidence",
+    type=click.Choice([level.name for level in Evidence]),
+    help="Refuse to run when an instruction rests on a weaker rule.",
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+def run(
+    code_object: str,
+    kernel_name: str | None,
+    grid: tuple[int, ...],
+    block: tuple[int, ...],
+    texts: tuple[str, ...],
+    engine: str,
+    threads: int,
+    dynamic_lds: int,
+    step_limit: int | None,
+    min_evidence: str | None,
+    as_json: bool,
+) -> None:
+    """Run a kernel of CODE_OBJECT (linked or relocatable) on this CPU.
+
+    Arguments in the order of the kernel's own:
+
+    \b
+      --arg in.npy                     an array, read-only
+      --arg in.npy:out.npy             an array in place, its result to out.npy
+      --arg zeros:f32:64x128:out.npy   a new zeroed array, its result to out.npy
+      --arg 5   --arg 1.5              a number, typed by the code object
+      --arg 1.5f   --arg i32:5         a number of a stated type
+
+    No output file is written unless the whole run succeeds. Exits with 3 where an instruction is not known.
+
+    \b
+    Example:
+      gfx950 run scale.o --grid 2 --block 64 --arg x.npy:y.npy --arg 3
+    """
+    from emu.dispatch import DEFAULT_STEP_LIMIT, Device, RunOptions
+    from emu.run_arguments import check_arguments, outputs, parse_argument, written_together
+
+    options = RunOptions(engine=engine, threads=threads, step_limit=step_limit or DEFAULT_STEP_LIMIT)
+    module = Device(options).load(code_object)
+    kernel = module.code.kernel(kernel_name)
+    arguments = [parse_argument(text) for text in texts]
+    check_arguments(kernel, arguments)
+    found = contained_rules(module.code, kernel)
+    if min_evidence is not None:
+        _refuse_below(kernel, found, Evidence[min_evidence])
+    for sentence in kernel.disagreements:
+        click.echo(f"note: {sentence}", err=True)
+    written = outputs(arguments)
+    with written_together(written):
+        values = [_mapped(module.device, a) for a in arguments]
+        report = module[kernel.name][grid, block](*values, dynamic_lds=dynamic_lds)
+    files = [str(path) for path in written]
+    if as_json:
+        terminal.show_json("gfx950.run/1", _document(kernel, engine, report, found, files))
+        return
+    for line in _lines(kernel, engine, report, found, files):
+        click.echo("\n".join(terminal.wrap(line)))
+
+
+def _mapped(device: Device, argument: RunArgument) -> Any:
+    """What the launch takes: an array's device address, mapped under a name that faults can speak of."""
+    if not isinstance(argument.value, np.ndarray):
+        return argument.value
+    writable = argument.output is not None
+    note = "" if writable else f" (read-only: write --arg {argument.text}:OUT.npy to let the kernel change it)"
+    return device.map(argument.value, name=f"--arg {argument.text}{note}", writable=writable)
+
+
+@dataclass(frozen=True)
+class ContainedRules:
+    """What the reachable instructions of a kernel rest on. mnemonics: sorted. rules: weakest first. unknown: why some
+    reachable code is no known instruction. indirect: whether jumps through registers may reach more."""
+
+    mnemonics: tuple[str, ...]
+    rules: tuple[Rule, ...]
+    unknown: tuple[str, ...]
+    indirect: bool
+
+    @property
+    def weakest(self) -> Evidence:
+        """The level of the weakest rule; `spec` when there is none."""
+        return min((r.evidence for r in self.rules), default=Evidence.spec)
+
+    def below(self, level: Evidence) -> list[Rule]:
+        """The rules weaker than `level`."""
+        return [r for r in self.rules if r.evidence < level]
+
+
+def contained_rules(code: CodeObject, kernel: Kernel) -> ContainedRules:
+    """The rules of every instruction that direct branches reach from the kernel's entry."""
+    from emu.translate import discover
+    from gfx950.instruction_rules import rules_of
+
+    run = next(c for c in code.code if c.address <= kernel.entry < c.address + len(c.data))
+    blocks = discover(run.data, run.address, kernel.entry).values()
+    instructions = {d.instruction.name: d.instruction for block in blocks for d in block.instructions}
+    rules = {rule.name: rule for i in instructions.values() for rule in rules_of(i)}
+    return ContainedRules(
+        tuple(sorted(instructions)),
+        tuple(sorted(rules.values(), key=lambda r: (r.evidence, r.name))),
+        tuple(dict.fromkeys(block.error for block in blocks if block.error)),
+        any(result.place == "pc" for i in instructions.values() for result in i.results),
+    )
+
+
+def _refuse_below(kernel: Kernel, found: ContainedRules, level: Evidence) -> None:
+    """A usage error that lists what is too weak; code that nobody can vouch for is too weak as well."""
+    reasons = [f"{r.evidence.name}  {r.name}: {r.text}" for r in found.below(level)]
+    reasons += [f"unknown instruction: {text}" for text in found.unknown]
+    reasons += ["code behind jumps through registers, which cannot be listed before the run"] * found.indirect
+    if reasons:
+        listed = "\n".join("\n".join(terminal.wrap(reason, "  ")) for reason in reasons)
+        raise click.UsageError(f"{kernel.name} rests on less than `{level.name}`, so it was not run:\n{listed}")
+
+
+def _lines(kernel: Kernel, engine: str, report: RunReport, found: ContainedRules, files: list[str]) -> list[str]:
+    weak = found.below(Evidence.spec)
+    names = ", ".join(f"{r.name} ({r.evidence.name})" for r in weak[:SHOWN_RULES])
+    more = f", and {len(weak) - SHOWN_RULES} more: `gfx950 evidence`" if len(weak) > SHOWN_RULES else ""
+    lines = [
+        f"ran {kernel.name} on the {engine} engine: {report.workgroups} workgroups,"
+        f" {report.instructions} wave instructions",
+        f"its bits rest on: {found.weakest.name}" + (f"; below spec: {names}{more}" if weak else " (the ISA text)"),
+    ]
+    if found.indirect:
+        lines.append("and on the instructions that its jumps through registers reach, which are not listed")
+    return lines + [f"wrote {name}" for name in files]
+
+
+def _document(
+    kernel: Kernel, engine: str, report: RunReport, found: ContainedRules, files: list[str]
+) -> dict[str, Any]:
+    return {
+        "kernel": kernel.name,
+        "engine": engine,
+        "workgroups": report.workgroups,
+        "wave_instructions": report.instructions,
+        "weakest_evidence": found.weakest.name,
+        "rules": [{"name": r.name, "evidence": r.evidence.name} for r in found.rules],
+        "mnemonics": list(found.mnemonics),
+        "indirect_jumps": found.indirect,
+        "outputs": files,
+    }

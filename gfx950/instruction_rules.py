@@ -1,0 +1,97 @@
+"""What the bits of an instruction rest on: the rules it declares, those of its natives, and those of float lanes.
+
+Whether a body computes with floats or only moves them (`v_mov_b32` takes neg and abs) is seen by running it once on an
+engine that has no values and writes down the primitives.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import Any
+
+from gfx950.evidence import Rule
+from gfx950.isa.registry import Instruction, Parameter
+from gfx950.lanes import FLOAT_DENORM, FLOAT_NAN, FLOAT_ROUND, U32, Engine, Mode, Raw, Words
+
+_ARITHMETIC = {"fadd", "fsub", "fmul", "fdiv", "fma", "fsqrt"}
+_NAN = _ARITHMETIC | {"ffloor", "fceil", "ftrunc", "frint"}
+_ROUNDED = _ARITHMETIC | {"fptrunc", "sitofp", "uitofp"}
+_FLUSHED = _NAN | {"feq", "flt", "fle", "fpext", "fptrunc"}
+
+
+def rules_of(instruction: Instruction) -> tuple[Rule, ...]:
+    """The rules, declared ones first. A transcendental instruction's are those of the table now in force."""
+    from gfx950.arithmetic import transcendental
+
+    used, natives = used_by(instruction)
+    floats = [r for r, ops in ((FLOAT_NAN, _NAN), (FLOAT_ROUND, _ROUNDED), (FLOAT_DENORM, _FLUSHED)) if used & ops]
+    tables = [r for name in natives if name in transcendental.DEFAULTS for r in transcendental.rules(name)]
+    return tuple(dict.fromkeys((*instruction.rules, *tables, *floats)))
+
+
+class _NativeReached(Exception):
+    """The body's results come from a native, which has rules of its own; what follows only puts them in place."""
+
+
+def used_by(instruction: Instruction) -> tuple[frozenset[str], frozenset[str]]:
+    """The primitives a body applies before any native, and the natives it reaches, by name."""
+    recorder = _Recorder()
+    with contextlib.suppress(_NativeReached):
+        instruction.body(*(_stand_in(p, recorder) for p in instruction.parameters))
+    return frozenset(recorder.used), frozenset(recorder.natives)
+
+
+class _Recorder:
+    """An engine without values."""
+
+    traces = False
+
+    def __init__(self) -> None:
+        self.mode = Mode()
+        self.used: set[str] = set()
+        self.natives: set[str] = set()
+
+    def apply(self, op: str, width: int, *operands: Raw) -> Raw:
+        self.used.add(op)
+        return None
+
+    def constant(self, bits: int, width: int) -> Raw:
+        return None
+
+    def permute(self, value: Raw, width: int, lanes: tuple[int, ...]) -> Raw:
+        return None
+
+    def native(self, name: str, inputs: Sequence[Raw], parameters: int) -> list[Raw]:
+        self.natives.add(name)
+        raise _NativeReached
+
+
+class _Memory:
+    """A memory without contents. unit: bytes that a size of 1 means (1 for lanes, 4 for scalars)."""
+
+    def __init__(self, engine: Engine, unit: int) -> None:
+        self.engine, self.unit = engine, unit
+
+    def load(self, address: Any, size: int) -> tuple[U32, ...]:
+        return tuple(U32(self.engine, None) for _ in range(max(1, size * self.unit // 4)))
+
+    def load_bounded(self, address: Any, words: int, available: Any) -> tuple[U32, ...]:
+        return self.load(address, words)
+
+    def store(self, address: Any, words: Sequence[U32], nbytes: int) -> None:
+        return None
+
+
+def _stand_in(parameter: Parameter, engine: Engine) -> Any:
+    if parameter.place in ("lds", "global"):
+        return _Memory(engine, 1)
+    if parameter.place == "scalar_memory":
+        return _Memory(engine, 4)
+    if parameter.kind is Mode:
+        return engine.mode
+    if parameter.kind is int:
+        return 0
+    if issubclass(parameter.kind, Words):
+        return parameter.kind([U32(engine, None)] * parameter.kind.count)
+    return parameter.kind(engine, None)

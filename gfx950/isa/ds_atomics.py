@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from gfx950.evidence import Evidence, rule
+from gfx950.evidence import Evidence, Rule, rule
 from gfx950.isa import atomic_operations as op
 from gfx950.isa.atomic_operations import FLOATS, Operation, integer_type
+from gfx950.isa.ds import ADDRESS
 from gfx950.isa.registry import Exec, Instruction, Lds, ds
 from gfx950.lanes import B128, U32, U64, join, split
 
@@ -19,7 +20,13 @@ APPEND = rule(
 
 
 def _atomic(
-    name: str, opcode: int, kind: Any, operation: Operation, operands: int = 1, returns: bool = False
+    name: str,
+    opcode: int,
+    kind: Any,
+    operation: Operation,
+    operands: int = 1,
+    returns: bool = False,
+    rules: tuple[Rule, ...] = (),
 ) -> Instruction:
     """One opcode. kind: the datum's type. operands: 1 (DATA0) or 2 (DATA0, DATA1)."""
     registers = U64 if kind.width == 64 else U32
@@ -39,14 +46,22 @@ def _atomic(
     body.__doc__ = (
         f"{'D = t; ' if returns else ''}t = {operation.__doc__} {kind.__name__} at each lane's address. [12.12]"
     )
-    return ds(name, opcode, rules=(op.ORDER,))(body)
+    return ds(name, opcode, rules=(ADDRESS, op.ORDER, *rules))(body)
 
 
-def _pair(name: str, opcode: int, returning: int, kind: Any, operation: Operation, operands: int = 1) -> None:
+def _pair(
+    name: str,
+    opcode: int,
+    returning: int,
+    kind: Any,
+    operation: Operation,
+    operands: int = 1,
+    rules: tuple[Rule, ...] = (),
+) -> None:
     """The form without return and the RTN form."""
     operation_name, _, suffix = name.rpartition("_")
-    _atomic(f"ds_{name}", opcode, kind, operation, operands)
-    _atomic(f"ds_{operation_name}_rtn_{suffix}", returning, kind, operation, operands, returns=True)
+    _atomic(f"ds_{name}", opcode, kind, operation, operands, False, rules)
+    _atomic(f"ds_{operation_name}_rtn_{suffix}", returning, kind, operation, operands, True, rules)
 
 
 def _integer_families() -> None:
@@ -76,15 +91,16 @@ def _integer_families() -> None:
 
 
 def _float_families() -> None:
+    order, add = (op.FLOAT_ORDER, op.LDS_DENORM), (op.FLOAT_ADD, op.LDS_DENORM)
     for width, first in ((32, 0), (64, 64)):
         kind = FLOATS[width]
-        _pair(f"cmpst_f{width}", first + 17, first + 49, kind, op.compare_exchange_float, 2)
-        _pair(f"min_f{width}", first + 18, first + 50, kind, op.MIN_FLOAT_LDS)
-        _pair(f"max_f{width}", first + 19, first + 51, kind, op.MAX_FLOAT_LDS)
-    _pair("add_f32", 21, 53, FLOATS[32], op.float_add)
-    _pair("add_f64", 92, 124, FLOATS[64], op.float_add_exact)
-    _pair("pk_add_f16", 23, 183, U32, op.PK_ADD_F16_LDS)
-    _pair("pk_add_bf16", 24, 184, U32, op.PK_ADD_BF16_LDS)
+        _pair(f"cmpst_f{width}", first + 17, first + 49, kind, op.compare_exchange_float, 2, (op.LDS_DENORM,))
+        _pair(f"min_f{width}", first + 18, first + 50, kind, op.MIN_FLOAT_LDS, rules=order)
+        _pair(f"max_f{width}", first + 19, first + 51, kind, op.MAX_FLOAT_LDS, rules=order)
+    _pair("add_f32", 21, 53, FLOATS[32], op.float_add, rules=add)
+    _pair("add_f64", 92, 124, FLOATS[64], op.float_add_exact, rules=add)
+    _pair("pk_add_f16", 23, 183, U32, op.PK_ADD_F16_LDS, rules=add)
+    _pair("pk_add_bf16", 24, 184, U32, op.PK_ADD_BF16_LDS, rules=add)
 
 
 _integer_families()
@@ -103,13 +119,26 @@ def _exchange_two(name: str, opcode: int, unit: int) -> Instruction:
 
     body: Any = on_32_bits if name.endswith("b32") else on_64_bits
     body.__doc__ = f"Two exchanges, offsets in {unit} bytes; D = the old data. [12.12]"
-    return ds(name, opcode, rules=(op.ORDER,))(body)
+    return ds(name, opcode, rules=(ADDRESS, op.ORDER))(body)
 
 
 ds_wrxchg2_rtn_b32 = _exchange_two("ds_wrxchg2_rtn_b32", 46, 4)
 ds_wrxchg2st64_rtn_b32 = _exchange_two("ds_wrxchg2st64_rtn_b32", 47, 256)
 ds_wrxchg2_rtn_b64 = _exchange_two("ds_wrxchg2_rtn_b64", 110, 8)
 ds_wrxchg2st64_rtn_b64 = _exchange_two("ds_wrxchg2st64_rtn_b64", 111, 512)
+
+
+def _taken(t: U32, s: U32) -> U32:
+    """s without its top bit where that bit is set, else t."""
+    return ((s >> 31) != 0).select(s & 0x7FFFFFFF, t)
+
+
+@ds("ds_condxchg32_rtn_b64", 126, rules=(op.ORDER,))
+def ds_condxchg32_rtn_b64(lds: Lds, addr: U32, data0: U64, offset: int) -> U64:
+    """Each dword of DATA0 with its top bit set replaces that of LDS, without the bit; D = the old data. [12.12]"""
+    address = (addr + offset) & 0xFFF8
+    low, high = split(data0)
+    return join(lds.atomic(address, [low], _taken), lds.atomic(address + 4, [high], _taken))
 
 
 def _counted(lds: Lds, m0: U32, offset: int, change: U32) -> U32:

@@ -11,12 +11,14 @@ Parameters        ssrc0 ssrc1 src0 src1 src2 data0 data1 addr   operand fields o
                   scc: Scc, exec: Exec, vcc: Mask, m0: U32       implicit registers
                   carry_in: Mask                                 VCC in the 32-bit form, the src2 pair in the 64-bit form
                   pc: U64                                        address of the next instruction
-                  simm16 offset offset0 offset1: int             static immediates
+                  simm16 offset offset0 offset1 sc0: int         static fields
                   mode: Mode                                     the MODE fields in force
                   lds: Lds, memory: Global | Scalar              memory; address: U64 is the finished address
                   sbase: B128, smem_offset: U64                  descriptor and byte offset of a scalar buffer access
 Results           in order; a plain type goes to vdst / sdst, Mask (after it or alone) to vcc / sdst, `Scc`, `Exec`, `Pc`,
                   `M0` to the register named, `ToSrc0` back into the src0 register, `Scalar` to an SGPR in the vdst field.
+
+A body annotated `T | None` may return None: then it writes no register.
 
 Bodies never mention EXEC masking, DPP, SDWA, neg, abs, clamp, omod, op_sel, literals: those wrap any instruction, once,
 in `emu.execute`. VOP1, VOP2 and VOPC definitions have their 64-bit (VOP3) form by themselves.

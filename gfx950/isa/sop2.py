@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from gfx950.evidence import Evidence, rule
 from gfx950.isa.registry import Instruction, Scc, sop2
+from gfx950.isa.sop1 import LITERAL_64
 from gfx950.lanes import I32, I64, U32, U64, Bits, Mask
 
 B = TypeVar("B", bound=Bits)
@@ -108,7 +109,7 @@ def _logic(name: str, opcode: int, operation: Callable[[Any, Any], Any], text: s
         return result, result != 0
 
     on_32_bits.__doc__ = on_64_bits.__doc__ = f"D = {text}; SCC = D is not 0. [12.1]"
-    return sop2(f"{name}_b32", opcode)(on_32_bits), sop2(f"{name}_b64", opcode + 1)(on_64_bits)
+    return sop2(f"{name}_b32", opcode)(on_32_bits), sop2(f"{name}_b64", opcode + 1, rules=(LITERAL_64,))(on_64_bits)
 
 
 s_and_b32, s_and_b64 = _logic("s_and", 12, lambda a, b: a & b, "S0 & S1")

@@ -389,6 +389,15 @@ def test_two_exchanges(assemble, suffix, words, unit):
     assert [lds[a] for a in at] == [0xAAAAAAAA, 0xBBBBBBBB]
 
 
+def test_conditional_exchange(assemble):
+    wave = Wave(lds=np.full(32, 0x11, np.uint8))
+    wave.set_exec(1)
+    wave.vgprs[1], wave.vgprs[10], wave.vgprs[11] = 13, 0x80000002, 0x00000003
+    wave.step(decode(assemble("ds_condxchg32_rtn_b64 v[20:21], v1, v[10:11]"), 0))
+    assert wave.vgprs[20:22, 0].tolist() == [0x11111111, 0x11111111]
+    assert wave.lds.view(np.uint32)[1:5].tolist() == [0x11111111, 2, 0x11111111, 0x11111111]
+
+
 def test_append_and_consume_count_active_lanes(assemble):
     wave = Wave(lds=np.full(16, 0, np.uint8))
     wave.lds.view(np.uint32)[3] = 1000
@@ -405,7 +414,11 @@ def test_append_and_consume_count_active_lanes(assemble):
 def test_every_atomic_is_tested():
     names = {ds_name(n, b, r) for n in INTEGERS for b in (32, 64) for r in (False, True)}
     names |= {f"ds_{n}{r}_f{b}" for n in FLOAT_OPERATIONS for b in (32, 64) for r in ("", "_rtn")}
-    names |= {f"ds_pk_add{r}_{k}" for k in HALVES for r in ("", "_rtn")} | {"ds_append", "ds_consume"}
+    names |= {f"ds_pk_add{r}_{k}" for k in HALVES for r in ("", "_rtn")} | {
+        "ds_append",
+        "ds_consume",
+        "ds_condxchg32_rtn_b64",
+    }
     names |= {f"ds_wrxchg2{s}_rtn_b{b}" for s in ("", "st64") for b in (32, 64)}
     vmem = [f"{n}{x}" for n in (*VMEM, "cmpswap") for x in ("", "_x2")]
     vmem += ["add_f32", "add_f64", "min_f64", "max_f64", "pk_add_f16", "pk_add_bf16"]

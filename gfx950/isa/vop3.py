@@ -689,12 +689,14 @@ def v_div_fmas_f32(src0: F32, src1: F32, src2: F32, vcc: Mask) -> F32:
 
 
 def _denormal_sum(a: F64, b: F64, c: F64) -> F64:
-    """(a * b + c) * 2^-128 rounded once where it is a denormal, one step of which is 2^-946 before scaling."""
+    """|a * b + c| * 2^-128 rounded once where it is a denormal, one step of which is 2^-946 before scaling."""
     total, half_step = fma(a, b, c), 2.0**-947
     product = a * b
     high = product + c
     rest = ((high - total) + _sum_error(product, c, high)) + fma(a, b, -product)  # what `total` rounded away
-    magic = F64.constant(a.engine, 1.5 * 2.0 ** (52 - 946))
+    rest = (total < 0.0).select(-rest, rest)
+    total = abs(total)
+    magic = F64.constant(a.engine, 2.0 ** (52 - 946))  # below it a sum has steps of 2^-946
     rounded = (total + magic) - magic
     away = (rest > 0.0).select(total + half_step, total - half_step)
     tie = (abs(total - rounded) == half_step) & ((rest > 0.0) | (rest < 0.0))

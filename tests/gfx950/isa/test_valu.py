@@ -5,6 +5,7 @@ Bodies run on the numpy engine on 10,240 lanes at once; a few instructions go th
 
 from __future__ import annotations
 
+import functools
 import math
 import struct
 from fractions import Fraction
@@ -84,7 +85,7 @@ def as_python(definition: Instruction, inputs: dict[str, np.ndarray]) -> list[li
     columns = []
     for name, array in inputs.items():
         kind = definition.parameter(name).kind
-        values = [int(v) for v in array.ravel()]
+        values = array.ravel().tolist()
         columns.append([signed(v, kind.width) for v in values] if issubclass(kind, Signed) else values)
     return columns
 
@@ -92,15 +93,14 @@ def as_python(definition: Instruction, inputs: dict[str, np.ndarray]) -> list[li
 def check(name: str, oracle, seed: int = 1, mode: Mode | None = None, **static: int) -> None:
     definition = lookup(name)
     inputs = inputs_of(definition, seed)
-    results = run(definition, inputs, mode, **static)
+    results = zip(*(r.ravel().tolist() for r in run(definition, inputs, mode, **static)), strict=True)
     masks = [(1 << max(r.kind.width, 1)) - 1 for r in definition.results]
-    for row, values in enumerate(zip(*as_python(definition, inputs), strict=True)):
+    for got, values in zip(results, zip(*as_python(definition, inputs), strict=True), strict=True):
         expected = oracle(*values)
         expected = expected if isinstance(expected, tuple) else (expected,)
-        got = tuple(int(r.ravel()[row]) for r in results)
-        wanted = tuple(int(e) & m for e, m in zip(expected, masks, strict=True))
+        wanted = tuple([int(e) & m for e, m in zip(expected, masks, strict=True)])
         assert got == wanted, (
-            f"{name}{tuple(hex(v) for v in values)}: got {[hex(g) for g in got]}, expected {[hex(w) for w in wanted]}"
+            f"{name} {[hex(v) for v in values]}: {[hex(g) for g in got]} for {[hex(w) for w in wanted]}"
         )
 
 
@@ -367,6 +367,13 @@ def quiet(bits: int, width: int) -> int:
     return bits | 1 << MANTISSA[width] - 1
 
 
+@functools.cache
+def power(exponent: int) -> Fraction:
+    """2^exponent."""
+    return Fraction(2) ** exponent
+
+
+@functools.lru_cache(1 << 17)
 def number(bits: int, width: int) -> Fraction | float:
     """Exact value; infinities as floats."""
     negative, magnitude = bits >> width - 1, bits & (1 << width - 1) - 1
@@ -375,7 +382,7 @@ def number(bits: int, width: int) -> Fraction | float:
     mantissa, bias = MANTISSA[width], (1 << width - MANTISSA[width] - 2) - 1
     exponent, fraction = magnitude >> mantissa, magnitude & (1 << mantissa) - 1
     significand = fraction | (1 << mantissa if exponent else 0)
-    value = Fraction(significand) * Fraction(2) ** (max(exponent, 1) - bias - mantissa)
+    value = Fraction(significand) * power(max(exponent, 1) - bias - mantissa)
     return -value if negative else value
 
 
@@ -386,8 +393,8 @@ def rounded(value: Fraction, width: int, zero_sign: int = 0) -> int:
         return zero_sign << width - 1
     sign, value = (1 << width - 1, -value) if value < 0 else (0, value)
     exponent = value.numerator.bit_length() - value.denominator.bit_length()
-    exponent -= Fraction(2) ** exponent > value
-    step = Fraction(2) ** (max(exponent, 1 - bias) - mantissa)
+    exponent -= power(exponent) > value
+    step = power(max(exponent, 1 - bias) - mantissa)
     count = round(value / step)  # Python rounds ties to even
     code = count if exponent < 1 - bias else count + (exponent + bias - 1 << mantissa)
     return sign | min(code, infinity(width))
@@ -975,3 +982,242 @@ def test_float_bits_helper():
         if not is_nan(bits, 32):
             assert float(number(bits, 32)) == struct.unpack("<f", struct.pack("<I", bits))[0]
     assert rounded(Fraction(1, 3), 32) == struct.unpack("<I", struct.pack("<f", 1 / 3))[0]
+
+
+DIVISION_F64 = """
+v_div_scale_f64 v[4:5], s[0:1], v[2:3], v[2:3], v[0:1]
+v_rcp_f64_e32 v[6:7], v[4:5]
+v_fma_f64 v[8:9], -v[4:5], v[6:7], 1.0
+v_fmac_f64_e32 v[6:7], v[6:7], v[8:9]
+v_fma_f64 v[8:9], -v[4:5], v[6:7], 1.0
+v_fmac_f64_e32 v[6:7], v[6:7], v[8:9]
+v_div_scale_f64 v[8:9], vcc, v[0:1], v[2:3], v[0:1]
+v_mul_f64 v[10:11], v[8:9], v[6:7]
+v_fma_f64 v[4:5], -v[4:5], v[10:11], v[8:9]
+v_div_fmas_f64 v[4:5], v[4:5], v[6:7], v[10:11]
+v_div_fixup_f64 v[0:1], v[4:5], v[2:3], v[0:1]
+"""
+
+
+def test_llvms_f64_division_is_correctly_rounded(assemble):
+    """The instructions that clang emits for a / b in double: random bits, specials, denormal quotients and ties."""
+    generator, count = np.random.default_rng(18), 64 * 160
+    a, b = (generator.integers(0, 1 << 64, count, dtype=np.uint64) for _ in range(2))
+    exponent_b = generator.integers(1100, 2046, count // 2)
+    exponent_a = np.clip(exponent_b - generator.integers(1015, 1080, count // 2), 0, 2046)
+    for operand, exponent in ((a, exponent_a), (b, exponent_b)):
+        part = operand[: count // 2]
+        part[:] = part & np.uint64(0x800FFFFFFFFFFFFF) | exponent.astype(np.uint64) << np.uint64(52)
+        part[: count // 4] &= np.uint64(0xFFFFFF0000000000)
+        chosen = generator.integers(count // 2, count, count // 20)
+        operand[chosen] = np.array(specials(64), np.uint64)[generator.integers(0, len(specials(64)), chosen.size)]
+    b[: count // 8] &= np.uint64(0xFFF0000000000000)
+    wave = WideWave(count // 64)
+    for register, operand in ((0, a), (2, b)):
+        words = operand.view(np.uint32).reshape(-1, 64, 2)
+        wave.vgprs[register], wave.vgprs[register + 1] = words[..., 0], words[..., 1]
+    step(wave, assemble(DIVISION_F64))
+    got = np.stack([wave.vgprs[0], wave.vgprs[1]], axis=-1).ravel().view(np.uint64)
+    with np.errstate(all="ignore"):
+        expected = (a.view(np.float64) / b.view(np.float64)).view(np.uint64)
+    nan_a, nan_b, made = (np.isnan(v.view(np.float64)) for v in (a, b, expected))
+    expected = np.where(made, np.uint64(0xFFF8000000000000), expected)
+    bit = np.uint64(1 << 51)
+    expected = np.where(nan_a, a | bit, np.where(nan_b, b | bit, expected))
+    wrong = np.flatnonzero(got != expected)
+    assert wrong.size == 0, f"{wrong.size}: {a[wrong[0]]:016x} / {b[wrong[0]]:016x} gave {got[wrong[0]]:016x}"
+
+
+# ---- powers of two, parts of floats ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("suffix", "width"), [("f16", 16), ("f32", 32), ("f64", 64)])
+def test_ldexp(suffix, width):
+    def oracle(a, count):
+        if is_nan(a, width):
+            return quiet(a, width)
+        value = number(a, width)
+        if abs(value) == math.inf:
+            return a
+        return rounded(value * Fraction(2) ** max(-3000, min(3000, count)), width, a >> width - 1)
+
+    definition = lookup(f"v_ldexp_{suffix}")
+    inputs = inputs_of(definition, 20)
+    near = np.random.default_rng(21).integers(-2 * 1074, 1100, SHAPE)
+    limit = {16: 60, 32: 300, 64: 2148}[width]
+    kind = inputs["src1"].dtype
+    inputs["src1"] = np.where(np.arange(64) % 4 == 0, inputs["src1"], (near % (2 * limit) - limit).astype(kind))
+    (result,) = run(definition, inputs)
+    for a, count, got in zip(inputs["src0"].ravel(), inputs["src1"].ravel(), result.ravel(), strict=True):
+        count = signed(int(count), kind.itemsize * 8)
+        assert int(got) == oracle(int(a), count), (hex(a), count)
+
+
+@pytest.mark.parametrize(("suffix", "width", "exponent"), [("f16", 16, "i16"), ("f32", 32, "i32"), ("f64", 64, "i32")])
+def test_frexp(suffix, width, exponent):
+    """Value = fraction * 2^exponent with the fraction in [0.5, 1)."""
+
+    def parts(a):
+        value = number(a, width)
+        if value == 0 or abs(value) == math.inf:
+            return a, 0
+        magnitude = abs(value)
+        power = magnitude.numerator.bit_length() - magnitude.denominator.bit_length()
+        power += magnitude >= Fraction(2) ** power
+        return rounded(value / Fraction(2) ** power, width), power
+
+    check(f"v_frexp_mant_{suffix}", lambda a: quiet(a, width) if is_nan(a, width) else parts(a)[0], seed=22)
+    check(f"v_frexp_exp_{exponent}_{suffix}", lambda a: 0 if is_nan(a, width) else parts(a)[1], seed=22)
+
+
+def test_fract_f16():
+    def exact(a):
+        value = number(a, 16)
+        return None if abs(value) == math.inf else min(rounded(value - math.floor(value), 16), 0x3BFF)
+
+    check("v_fract_f16", arithmetic(16, exact))
+
+
+# ---- legacy, windows, mixed precision, dot products ------------------------------------------------------------------
+
+
+def windows(value: int, other: int, masked: bool) -> list[int]:
+    pairs = [[(value >> 8 * (w + i) & 0xFF, other >> 8 * i & 0xFF) for i in range(4)] for w in range(4)]
+    return [sum(abs(x - y) for x, y in window if y or not masked) for window in pairs]
+
+
+def test_sliding_windows():
+    for name, masked in (("v_qsad_pk_u16_u8", False), ("v_mqsad_pk_u16_u8", True)):
+
+        def oracle(a, b, c, masked=masked):
+            return sum((s + (c >> 16 * i) & 0xFFFF) << 16 * i for i, s in enumerate(windows(a, b, masked)))
+
+        check(name, oracle)
+
+
+def test_mqsad_u32(assemble):
+    wave = filled_wave()
+    wave.vgprs[4] &= 0xFFFF00FF
+    step(wave, assemble("v_mqsad_u32_u8 v[10:13], v[2:3], v4, v[6:9]"))
+    for lane in range(64):
+        value = int(wave.vgprs[2, lane]) | int(wave.vgprs[3, lane]) << 32
+        sums = windows(value, int(wave.vgprs[4, lane]), True)
+        assert [int(v) for v in wave.vgprs[10:14, lane]] == [
+            s + int(c) & M32 for s, c in zip(sums, wave.vgprs[6:10, lane], strict=True)
+        ]
+
+
+def test_legacy_halves_are_zeroed(assemble):
+    wave = filled_wave()
+    a, b, c = (wave.vgprs[r].astype(np.uint64) for r in (2, 4, 6))
+    step(wave, assemble("v_mad_legacy_u16 v10, v2, v4, v6"))
+    np.testing.assert_array_equal(wave.vgprs[10], a * b + c & 0xFFFF)
+    for name in ("v_mad_legacy_i16", "v_mad_legacy_u16"):
+        check(name, lambda a, b, c: a * b + c)
+    check("v_fma_legacy_f16", ARITHMETIC["v_fma_f16"])
+
+
+@functools.cache
+def f32_of_half(bits: int, kind: str) -> int:
+    """f32 bits of an f16 or bf16 code, NaNs as the conversions make them."""
+    if kind == "bf16":
+        return bits << 16 if not bits & 0x7FFF > 0x7F80 else (bits & 0x8000) << 16 | 0x7FC00000
+    if bits & 0x7FFF > 0x7C00:
+        return (bits & 0x8000) << 16 | 0x7FC00000
+    if bits & 0x7FFF == 0x7C00:
+        return (bits & 0x8000) << 16 | 0x7F800000
+    return rounded(number(bits, 16), 32, bits >> 15)
+
+
+def flushed32(bits: int) -> int:
+    return bits & 0x80000000 if bits & 0x7F800000 == 0 else bits
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "accumulator_first"),
+    [
+        ("v_dot2_f32_f16", "f16", True),
+        ("v_dot2c_f32_f16", "f16", True),
+        ("v_dot2c_f32_bf16", "bf16", True),
+        ("v_dot2_f32_bf16", "bf16", False),
+    ],
+)
+@pytest.mark.parametrize("mode", [Mode(), Mode(denorm16_64=0)], ids=["kept", "flushed"])
+def test_float_dot_products(name, kind, accumulator_first, mode):
+    plus, times = ARITHMETIC["v_add_f32"], ARITHMETIC["v_mul_f32"]
+
+    def oracle(a, b, c):
+        low, high = (times(f32_of_half(a >> s & 0xFFFF, kind), f32_of_half(b >> s & 0xFFFF, kind)) for s in (0, 16))
+        if accumulator_first:
+            return flushed32(plus(flushed32(plus(flushed32(c), low)), high))
+        return flushed32(plus(flushed32(plus(low, high)), flushed32(c)))
+
+    check(name, oracle, seed=23, mode=mode)
+
+
+def test_f16_subnormals_survive_dot_products_as_measured(assemble):
+    """0x8001 * 2^-14 is -2^-38 (0xac800000) whatever MODE flushes [LLVM pull request 205101, gfx950]."""
+    for mode in (Mode(), Mode(ieee=False), Mode(denorm16_64=0, denorm32=0)):
+        wave = Wave(mode=mode)
+        wave.vgprs[1], wave.vgprs[2] = 0x8001, 0x0400
+        step(wave, assemble("v_dot2_f32_f16 v3, v1, v2, 0"))
+        step(wave, assemble("v_dot2c_f32_f16 v4, v1, v2"))
+        assert set(wave.vgprs[3:5].ravel().tolist()) == {0xAC800000}
+
+
+def elements(word: int, bits: int, is_signed: bool) -> list[int]:
+    values = [word >> low & (1 << bits) - 1 for low in range(0, 32, bits)]
+    return [signed(v, bits) for v in values] if is_signed else values
+
+
+@pytest.mark.parametrize("clamp", [0, 1])
+@pytest.mark.parametrize(
+    ("name", "bits"),
+    [
+        ("v_dot2_i32_i16", 16), ("v_dot2_u32_u16", 16), ("v_dot4_i32_i8", 8), ("v_dot4_u32_u8", 8),
+        ("v_dot8_i32_i4", 4), ("v_dot8_u32_u4", 4),
+        ("v_dot2c_i32_i16", 16), ("v_dot4c_i32_i8", 8), ("v_dot8c_i32_i4", 4),
+    ],
+)  # fmt: skip
+def test_integer_dot_products(name, bits, clamp):
+    is_signed = "_i32_" in name
+
+    def oracle(a, b, c):
+        pairs = zip(elements(a & M32, bits, is_signed), elements(b & M32, bits, is_signed), strict=True)
+        total = c + sum(x * y for x, y in pairs)
+        return (clamp_s if is_signed else clamp_u)(total) if clamp else total
+
+    check(name, oracle, seed=24, clamp=clamp)
+
+
+def test_mixed_precision(assemble):
+    """Sources in f32 or f16 halves with absolute value and negation; the LO and HI forms keep the other half."""
+    wave = filled_wave(5)
+    wave.vgprs[2:5] = (wave.vgprs[2:5] & 0x83FF83FF) | 0x3C003C00
+    old = wave.vgprs.copy()
+    step(wave, assemble("v_fma_mix_f32 v10, v2, -v3, |v4| op_sel:[0,1,0] op_sel_hi:[1,1,0]"))
+    step(wave, assemble("v_fma_mixlo_f16 v11, v2, v3, v4 op_sel:[1,0,0] op_sel_hi:[1,1,1]"))
+    step(wave, assemble("v_fma_mixhi_f16 v12, v2, v3, v4 op_sel_hi:[1,1,1] clamp"))
+    halves_of = [
+        [(float(np.uint16(w & 0xFFFF).view(np.float16)), float(np.uint16(w >> 16).view(np.float16))) for w in old[r]]
+        for r in (2, 3, 4)
+    ]
+    words = old[4].view(np.float32).astype(np.float64)
+    for lane in range(64):
+        (a0, a1), (b0, b1), (c0, _) = (halves_of[i][lane] for i in range(3))
+        assert wave.vgprs[10, lane] == np.float32(a0 * -b1 + abs(words[lane])).view(np.uint32)
+        low = int(np.float16(np.float32(a1 * b0 + c0)).view(np.uint16))
+        assert wave.vgprs[11, lane] == low | int(old[11, lane]) & 0xFFFF0000
+        high = int(np.float16(min(max(np.float32(a0 * b0 + c0), 0.0), 1.0)).view(np.uint16))
+        assert wave.vgprs[12, lane] == high << 16 | int(old[12, lane]) & 0xFFFF
+
+
+def test_pk_fmac(assemble):
+    wave = filled_wave(6)
+    old = wave.vgprs.copy()
+    step(wave, assemble("v_pk_fmac_f16 v10, v2, v4"))
+    fused = ARITHMETIC["v_fma_f16"]
+    for lane in range(64):
+        a, b, c = (int(old[r, lane]) for r in (2, 4, 10))
+        expected = fused(a & 0xFFFF, b & 0xFFFF, c & 0xFFFF) | fused(a >> 16, b >> 16, c >> 16) << 16
+        assert wave.vgprs[10, lane] == expected

@@ -43,7 +43,8 @@ def kernel(block: int, lds: int = 0, **attributes: Any) -> Callable[[Callable[..
     """Declares a kernel of `block` threads a workgroup and `lds` bytes of LDS.
 
     attributes: `waves_per_eu` (an int, or (least, most)); `agprs`, how many accumulation registers to set apart (0
-    without it: matrix results stay in VGPRs, which saves the copies); `name`. Arguments are Pointer, I32, U32, F32, U64 or I64.
+    without it: matrix results stay in VGPRs, which saves the copies); `name`. Arguments are Pointer, I32, U32, F32,
+    U64 or I64.
     """
     unknown = set(attributes) - {"waves_per_eu", "agprs", "name"}
     if unknown:

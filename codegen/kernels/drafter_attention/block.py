@@ -30,7 +30,6 @@ CONTRACTION = rule(
 )
 
 
-
 @dataclass(frozen=True)
 class Row:
     """What a wave knows of its query row. q: the Q^T operand. position: the query's. lo, hi: first and last key of the

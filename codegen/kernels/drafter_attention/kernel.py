@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from codegen.kernels.drafter_attention.block import SM_SCALE, Row, State, block_acc, block_math, empty_state
@@ -20,13 +22,17 @@ from codegen.kernels.drafter_attention.lanes import at, ld
 from codegen.kernels.drafter_attention.merge import ML_BYTES, merge_task, store_partial
 from codegen.kernels.drafter_attention.qkv import FirstBlocks, position_of, qkv_load, qkv_pre, qkv_rows
 from codegen.kernels.drafter_attention.tiles import (
+    LANES,
     LDS_BYTES,
     TK0,
     TV0,
     Cache,
     Staged,
+    Tile,
+    kv_live,
     kv_load,
     kv_store,
+    physical_blocks,
     q_operand,
 )
 from codegen.language import (
@@ -111,43 +117,61 @@ def drafter_attention(
     keys = window(r, positions, seq_lens)
     part = partition(keys, na, p)
     paged = Cache(cache, nblk)
-
-    def staged(index: I32) -> Staged:
-        """The words of the partition's block `index`; zero where there is none."""
-        zeros = (constant(U32, 0),) * 16
-
-        def words() -> tuple[U32, ...]:
-            return kv_load(paged, block_table, bt_width, r, part.first + index, keys.lo, keys.hi, tid).words
-
-        return Staged.of(branch(index < part.count, words, lambda: zeros))
-
-    first_two = [staged(constant(I32, index)) for index in range(2)]
+    physical = physical_blocks(paged, block_table, bt_width, r, part.first, keys.hi, tid)
+    stage = Stage(paged, physical, keys, part, tid)
+    first_two = [stage.load(constant(I32, index)) for index in range(2)]
     pre = qkv_pre(r, qn, kn, cos_sin, positions, slots, tid)
     words = qkv_load(r, qkv, tid)
-    for index in range(2):
-        with when(part.count > index):
-            kv_store(TK0 + index, TV0 + index, first_two[index], tid)
+    for index, loaded in enumerate(first_two):
+        stage.store(constant(I32, index), loaded, TK0 + index, TV0 + index)
     barrier()  # the staged tiles are whole before new rows go into them
     blocks = FirstBlocks(part.first, part.first + 1, part.count, keys.lo, keys.hi)
     qkv_rows(r, words, pre, eps, paged, blocks, tid)
     barrier()  # new rows are in TQ, in the tiles, and in the cache for the blocks still to be loaded
     ap = partials + ((r * na + p).bits(U32).to(U64) * PARTIAL_BYTES)
-    _attend(keys, part, staged, ap, tid)
+    _attend(stage, ap)
 
 
-def _attend(keys: Window, part: Part, staged, ap: U64, tid: I32) -> None:  # type: ignore[no-untyped-def]
+@dataclass(frozen=True)
+class Stage:
+    """How a workgroup brings its partition's blocks into LDS. physical: lane x has block x's place in the cache."""
+
+    cache: Cache
+    physical: I32
+    keys: Window
+    part: Part
+    tid: I32
+
+    def load(self, index: I32) -> Staged:
+        """Issues the loads of the partition's block `index`; zeros where there is none."""
+        zeros = (constant(U32, 0),) * 16
+        block = self.physical.readlane(index.bits(U32))
+        return Staged.of(
+            branch(index < self.part.count, lambda: kv_load(self.cache, block, self.tid).words, lambda: zeros)
+        )
+
+    def store(self, index: I32, loaded: Staged, tk: Tile, tv: Tile) -> None:
+        """Block `index`, if there is one, into a pair of tiles that nobody reads now."""
+        with when(index < self.part.count):
+            live = kv_live(loaded, self.part.first + index, self.keys.lo, self.keys.hi, self.tid)
+            kv_store(tk, tv, live, self.tid)
+
+
+def _attend(stage: Stage, ap: U64) -> None:
     """The partition's blocks, and its partial."""
-    wave = readfirstlane(tid) // 64
-    l16, g4 = tid % 16, tid % 64 // 16
+    tid, part, keys = stage.tid, stage.part, stage.keys
+    wave = readfirstlane(tid) // LANES
+    l16, g4 = tid % 16, tid % LANES // 16
     j = wave.minimum(QPR - 1)  # the last wave has no row: it only stages
     row = Row(q_operand(j, l16, g4), keys.p0 + j, keys.lo, keys.hi, l16, g4)
     computes = wave < QPR
 
     def one() -> tuple[F32, ...]:
-        return _by_wave(computes, empty_state(), lambda mask: block_math(row, TK0, TV0, part.first, mask), row, part.first)
+        compute = functools.partial(block_math, row, TK0, TV0, part.first)
+        return _by_wave(computes, empty_state(), compute, row, part.first)
 
     def several() -> tuple[F32, ...]:
-        state = _many(row, part, staged, computes, tid)
+        state = _many(row, stage, computes)
         return State(state.m * SM_SCALE, state.l, state.o).values
 
     state = State.of(branch(part.count == 1, one, several))
@@ -155,25 +179,23 @@ def _attend(keys: Window, part: Part, staged, ap: U64, tid: I32) -> None:  # typ
         store_partial(ap, wave, l16, g4, state)
 
 
-def _many(row: Row, part: Part, staged, computes: Mask, tid: I32) -> State:  # type: ignore[no-untyped-def]
-    """No block or several, in two pairs of tiles: a block's words are loaded two blocks ahead and stored into its
-    predecessor's tiles once every wave has read them."""
+def _many(row: Row, stage: Stage, computes: Mask) -> State:
+    """No block or several, in two pairs of tiles: a block's words are loaded two blocks ahead and stored over its
+    predecessor in the same tiles once every wave has read that."""
 
-    @loop(0, part.count, carry=empty_state().values)
+    @loop(0, stage.part.count, carry=empty_state().values)
     def final(i: I32, *values: F32) -> tuple[F32, ...]:
-        coming, state, blk, parity = staged(i + 2), State.of(values), part.first + i, i % 2
-        after = _by_wave(
-            computes, state, lambda mask: block_acc(row, parity + TK0, parity + TV0, blk, state, mask), row, blk
-        )
+        coming, state, blk = stage.load(i + 2), State.of(values), stage.part.first + i
+        tk, tv = i % 2 + TK0, i % 2 + TV0
+        after = _by_wave(computes, state, functools.partial(block_acc, row, tk, tv, blk, state), row, blk)
         barrier()
-        with when(i + 2 < part.count):
-            kv_store(parity + TK0, parity + TV0, coming, tid)
+        stage.store(i + 2, coming, tk, tv)
         return after
 
     return State.of(final)
 
 
-def _by_wave(computes: Mask, idle: State, compute, row: Row, blk: I32) -> tuple[F32, ...]:  # type: ignore[no-untyped-def]
+def _by_wave(computes: Mask, idle: State, compute: Callable[[bool], State], row: Row, blk: I32) -> tuple[F32, ...]:
     """compute(mask) in the waves that have a query row, masked only where the block has keys that the row does not see."""
     inner = (blk * BLOCK >= row.first) & (blk * BLOCK + (BLOCK - 1) <= row.hi)
 

@@ -12,8 +12,9 @@ from typing import TypeVar
 
 from codegen.kernels.drafter_attention.cases import BLOCK, KEY_BYTES
 from codegen.kernels.drafter_attention.lanes import ld, perm
-from codegen.language import I32, U32, U64, Mask, lds_read, lds_write, lds_write_byte, readfirstlane
+from codegen.language import I32, U32, U64, Mask, lds_read, lds_write, lds_write_byte
 
+LANES = 64
 TILE_WORDS = 4096
 TQ, TK0, TK1, TV0, TV1 = range(5)
 LDS_BYTES = 5 * TILE_WORDS * 4
@@ -56,26 +57,34 @@ def tw(t: Tile, r: Index, w: Index) -> Index:
     return r * ROW_WORDS + ((w // 4) ^ (r % 8)) * 4 + w % 4 + t * TILE_WORDS  # type: ignore[operator, return-value]
 
 
-def kv_load(
-    cache: Cache, block_table: U64, bt_width: I32, r: I32, blk: I32, lo: I32, hi: I32, tid: I32
-) -> Staged:
-    """The thread's words of block `blk` of request r; keys outside [lo, hi] are zero.
+def physical_blocks(cache: Cache, block_table: U64, bt_width: I32, r: I32, first: I32, hi: I32, tid: I32) -> I32:
+    """Lane x's value is the physical block of request r's block first + x, so that one load serves a whole window.
 
     Stale graph padding is kept inside the block table's row and inside the cache by clamping.
     """
-    column = blk.minimum(hi // BLOCK).maximum(0).minimum(bt_width - 1)
-    entry = readfirstlane(ld(block_table, r * bt_width + column)[0]).bits(I32)
-    physical = entry.maximum(0).minimum(cache.nblk - 1)
+    column = (first + tid % LANES).minimum(hi // BLOCK).maximum(0).minimum(bt_width - 1)
+    return ld(block_table, r * bt_width + column)[0].bits(I32).maximum(0).minimum(cache.nblk - 1)
+
+
+def kv_load(cache: Cache, physical: I32, tid: I32) -> Staged:
+    """The thread's words of a physical block, as they are in the cache."""
     base = cache.base + physical.bits(U32).to(U64) * (BLOCK * KEY_BYTES)
-    first = blk * BLOCK
-    key = tid // 4
-    live = _live(first + key, lo, hi)
-    k = [live.select(word, 0) for half in range(2) for word in ld(base, key * 64 + (tid % 4) * 8 + half * 4, 4)]
-    v = []
+    k = [word for half in range(2) for word in ld(base, tid // 4 * 64 + (tid % 4) * 8 + half * 4, 4)]
+    v = [word for e in range(4) for word in ld(base, (tid // 16 * 4 + e) * 64 + 32 + (tid % 16) * 2, 2)]
+    return Staged(k, v)
+
+
+def kv_live(staged: Staged, blk: I32, lo: I32, hi: I32, tid: I32) -> Staged:
+    """The words of block `blk` with keys outside [lo, hi] zero: what lies there may be stale, and 0 * NaN is NaN.
+
+    Apart from `kv_load`, because it waits for the loads.
+    """
+    live = _live(blk * BLOCK + tid // 4, lo, hi)
+    k = [live.select(word, 0) for word in staged.k]
+    v: list[U32] = []
     for e in range(4):
-        key = (tid // 16) * 4 + e
-        live = _live(first + key, lo, hi)
-        v += [live.select(word, 0) for word in ld(base, key * 64 + 32 + (tid % 16) * 2, 2)]
+        live = _live(blk * BLOCK + tid // 16 * 4 + e, lo, hi)
+        v += [live.select(word, 0) for word in staged.v[2 * e : 2 * e + 2]]
     return Staged(k, v)
 
 

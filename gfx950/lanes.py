@@ -1,8 +1,8 @@
 """Typed lane values: what the body of an instruction and the source of a kernel compute with.
 
-A lane value holds 64 lanes of one type, or one scalar of it (SALU); which of the two is the engine's business. Behind the
-operators stands an engine: numpy arrays, host LLVM IR, or the tracer of the kernel language. An engine sees only raw bits
-and the primitive operations of `PRIMITIVES`; every type here is a view on them. Float operations follow the rules
+A lane value holds 64 lanes of one type, or one scalar of it (SALU); which of the two is the engine's business. Behind
+the operators stands an engine: numpy arrays, host LLVM IR, or the tracer of the kernel language. An engine sees only
+raw bits and the primitive operations of `PRIMITIVES`; every type here is a view on them. Float operations follow the rules
 `float.*` of the ledger on every engine.
 """
 
@@ -89,9 +89,10 @@ PRIMITIVES: dict[str, Primitive] = {
 FLOAT_NAN = rule(
     "float.nan_operand",
     Evidence.chosen,
-    "the manual leaves it open (isa_digest_core 11); LDS/L2 atomics: first NaN operand, quieted (9.2.3); generated NaNs in examples",
-    "An arithmetic result is the first NaN operand in source order, quieted with its payload kept; a NaN made from no NaN"
-    " is the negative quiet NaN (f32 0xffc00000).",
+    "the manual leaves it open (isa_digest_core 11); LDS/L2 atomics: first NaN operand, quieted (9.2.3);"
+    " generated NaNs in examples",
+    "An arithmetic result is the first NaN operand in source order, quieted with its payload kept; a NaN made from no"
+    " NaN is the negative quiet NaN (f32 0xffc00000).",
 )
 FLOAT_ROUND = rule(
     "float.round",
@@ -212,7 +213,8 @@ class Lanes:
         if isinstance(other, (bool, int, float)):
             return type(self).constant(self.engine, other)
         raise TypeError(
-            f"{type(self).__name__} and {type(other).__name__} do not mix: convert one with .to(T) (value) or .bits(T) (same bits)"
+            f"{type(self).__name__} and {type(other).__name__} do not mix:"
+            " convert one with .to(T) (value) or .bits(T) (same bits)"
         )
 
     def _op(self, op: str, *others: Any) -> Self:
@@ -231,7 +233,8 @@ class Lanes:
         """The same bits seen as another type of the same width."""
         if kind.width != self.width:
             raise TypeError(
-                f"{type(self).__name__} has {self.width} bits, {kind.__name__} {kind.width}: use .to() to change the width"
+                f"{type(self).__name__} has {self.width} bits, {kind.__name__} {kind.width}:"
+                " use .to() to change the width"
             )
         return kind(self.engine, self.raw)
 
@@ -265,8 +268,8 @@ class Lanes:
 
     def __bool__(self) -> bool:
         raise TypeError(
-            f"a {type(self).__name__} has a value in every lane, so Python's `if`, `and`, `or`, `not` and `while` cannot ask for"
-            " its truth: use mask.select(a, b), & | ~, or branch / when / loop in a kernel"
+            f"a {type(self).__name__} has a value in every lane, so Python's `if`, `and`, `or`, `not` and `while` cannot"
+            " ask for its truth: use mask.select(a, b), & | ~, or branch / when / loop in a kernel"
         )
 
     def __repr__(self) -> str:
@@ -454,7 +457,8 @@ class Signed(Bits):
 def _log2(divisor: int) -> int:
     if not isinstance(divisor, int) or divisor <= 0 or divisor & (divisor - 1):
         raise ValueError(
-            f"division by {divisor!r}: only static powers of two divide here (a shift); anything else needs v_rcp arithmetic"
+            f"division by {divisor!r}: only static powers of two divide here (a shift);"
+            " anything else needs v_rcp arithmetic"
         )
     return divisor.bit_length() - 1
 
@@ -727,7 +731,7 @@ class LaneMemory(Protocol):
     """LDS or global memory as an instruction sees it: one address a lane, EXEC decides which lanes take part."""
 
     def load(self, address: Any, nbytes: int) -> tuple[U32, ...]:
-        """`nbytes` (1, 2, 4, 8, 12, 16) at each lane's byte address, as 32-bit words; 1 and 2 bytes are zero-extended."""
+        """`nbytes` (1, 2, 4, 8, 12, 16) at each lane's byte address, as 32-bit words; 1 and 2 bytes zero-extended."""
         ...
 
     def store(self, address: Any, words: Sequence[U32], nbytes: int) -> None:
@@ -735,7 +739,7 @@ class LaneMemory(Protocol):
         ...
 
     def atomic(self, address: Any, operands: Sequence[L], operation: Callable[..., L]) -> L:
-        """Lane after lane, ascending: the datum at the lane's address becomes `operation(datum, *operands)`, on scalars.
+        """Lane after lane, ascending: the datum at the lane's address becomes `operation(datum, *operands)`, a scalar.
 
         The datum has the operands' type (32 or 64 bits). Gives the old data, 0 where no access took place.
         """

@@ -9,14 +9,15 @@ from; its annotations say what it is:
 Parameters        ssrc0 ssrc1 src0 src1 src2 data0 data1 addr   operand fields of the encoding
                   vdst sdst                                      the destination's old value
                   scc: Scc, exec: Exec, vcc: Mask, m0: U32       implicit registers
-                  carry_in: Mask                                 VCC in the 32-bit form, the src2 pair in the 64-bit form
+                  carry_in: Mask                                 VCC in the 32-bit form, src2's pair in the 64-bit form
                   pc: U64                                        address of the next instruction
                   simm16 offset offset0 offset1 sc0: int         static fields
                   mode: Mode                                     the MODE fields in force
                   lds: Lds, memory: Global | Scalar              memory; address: U64 is the finished address
                   sbase: B128, smem_offset: U64                  descriptor and byte offset of a scalar buffer access
-Results           in order; a plain type goes to vdst / sdst, Mask (after it or alone) to vcc / sdst, `Scc`, `Exec`, `Pc`,
-                  `M0` to the register named, `ToSrc0` back into the src0 register, `Scalar` to an SGPR in the vdst field.
+Results           in order; a plain type goes to vdst / sdst, Mask (after it or alone) to vcc / sdst, `Scc`, `Exec`,
+                  `Pc`, `M0` to the register named, `ToSrc0` back into the src0 register, `Scalar32` to an SGPR in the
+                  vdst field.
 
 A body annotated `T | None` may return None: then it writes no register.
 
@@ -74,8 +75,8 @@ class Parameter:
 class Instruction:
     """A definition: name, encoding, opcode, body and what the signature says.
 
-    flow: "" for straight-line instructions, else branch, call, end, barrier, wait, nothing. packed: the body is applied to
-    the low and the high half (VOP3P). ignores_exec: results reach every lane. old: `vdst` is also an input.
+    flow: "" for straight-line instructions, else branch, end, barrier, wait, nothing. packed: the body is applied to
+    the low and the high half (VOP3P). ignores_exec: results reach every lane.
     """
 
     name: str
@@ -156,8 +157,9 @@ def register(instruction: Instruction) -> None:
     for other in (INSTRUCTIONS.get(instruction.name), OPCODES.get(key)):
         if other is not None:
             raise DuplicateInstruction(
-                f"{instruction.name} ({instruction.encoding} opcode {instruction.opcode}) defined at {instruction.where}"
-                f" is already defined as {other.name} ({other.encoding} opcode {other.opcode}) at {other.where}"
+                f"{instruction.name} ({instruction.encoding} opcode {instruction.opcode})"
+                f" defined at {instruction.where} is already defined as {other.name}"
+                f" ({other.encoding} opcode {other.opcode}) at {other.where}"
             )
     INSTRUCTIONS[instruction.name] = instruction
     OPCODES[key] = instruction

@@ -1,8 +1,8 @@
 """Typed lane values: what the body of an instruction and the source of a kernel compute with.
 
 A lane value holds 64 lanes of one type, or one scalar of it (SALU); which of the two is the engine's business. Behind
-the operators stands an engine: numpy arrays, host LLVM IR, or the tracer of the kernel language. An engine sees only
-raw bits and the primitive operations of `PRIMITIVES`; every type here is a view on them. Float operations follow the rules
+the operators stands an engine: numpy arrays, host LLVM IR, or the tracer of the kernel language. An engine sees raw
+bits and the primitive operations of `PRIMITIVES`; every type here is a view on them. Float operations follow the rules
 `float.*` of the ledger on every engine.
 """
 
@@ -268,8 +268,8 @@ class Lanes:
 
     def __bool__(self) -> bool:
         raise TypeError(
-            f"a {type(self).__name__} has a value in every lane, so Python's `if`, `and`, `or`, `not` and `while` cannot"
-            " ask for its truth: use mask.select(a, b), & | ~, or branch / when / loop in a kernel"
+            f"a {type(self).__name__} has a value in every lane, so Python's `if`, `and`, `or`, `not` and `while`"
+            " cannot ask for its truth: use mask.select(a, b), & | ~, or branch / when / loop in a kernel"
         )
 
     def __repr__(self) -> str:

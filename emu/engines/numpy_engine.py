@@ -231,6 +231,8 @@ def _bitreverse(value: Array) -> Array:
 
 
 def _extend(engine: NumpyEngine, width: int, value: Array) -> Array:
+    if width == 1:
+        return np.asarray((value & value.dtype.type(1)) != 0)
     return value.astype(UNSIGNED[width])
 
 

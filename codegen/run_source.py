@@ -18,7 +18,7 @@ from emu.engines.numpy_engine import FLOATS, OPERATIONS, SIGNED, UNSIGNED, Numpy
 from emu.errors import EmulatorError, LaunchError, MemoryFault
 from emu.memory import Memory
 from gfx950.evidence import Evidence, rule
-from gfx950.isa.registry import Instruction, load
+from gfx950.isa.registry import Instruction
 from gfx950.lanes import F32, U32, U64, Lanes, Mask, Mode, Words, float_bits
 
 Array = NDArray[Any]
@@ -667,30 +667,30 @@ def _step_gather(op: Op) -> Step:
 _FAST |= {"ballot": _step_ballot, "gather": _step_gather}
 
 
+_EXTREMES: dict[str, tuple[str, Callable[..., Array]]] = {
+    "fmaximum": ("v_maximum3_f32", np.maximum),
+    "fminimum": ("v_minimum3_f32", np.minimum),
+}
+
+
 def _step_maximum(builder: _Builder, op: Op) -> Step:
+    """numpy's function where no result is a NaN or a zero; their payload and sign the instruction's body decides."""
     a, b = op.operands
     result = op.results[0]
-    name = {"fmaximum": "v_maximum3_f32", "fminimum": "v_minimum3_f32"}[op.name]
-    body = load().get(name)
-    compute = _maximum if op.name == "fmaximum" else _minimum
+    name, function = _EXTREMES[op.name]
+    body = instruction_of(name).body
 
     def run(group: _Group) -> None:
-        x, y = (F32(group.engine, group.env[v]) for v in (a, b))
-        group.env[result] = (body.body(x, y, y) if body else compute(x, y)).raw
+        x, y = group.env[a], group.env[b]
+        value = function(x.view(np.float32), y.view(np.float32))
+        least = value.min()
+        if least == least and value.all():
+            group.env[result] = value.view(np.uint32)
+        else:
+            left, right = F32(group.engine, x), F32(group.engine, y)
+            group.env[result] = body(left, right, right).raw
 
     return run
-
-
-def _maximum(a: F32, b: F32) -> F32:
-    both_zero = ((a.bits(U32) | b.bits(U32)) << 1) == 0
-    larger = both_zero.select((a.bits(U32) & b.bits(U32)).bits(F32), (a > b).select(a, b))
-    return (a.is_nan() | b.is_nan()).select(a + b, larger)
-
-
-def _minimum(a: F32, b: F32) -> F32:
-    both_zero = ((a.bits(U32) | b.bits(U32)) << 1) == 0
-    smaller = both_zero.select((a.bits(U32) | b.bits(U32)).bits(F32), (a < b).select(a, b))
-    return (a.is_nan() | b.is_nan()).select(a + b, smaller)
 
 
 def _step_inst(builder: _Builder, op: Op) -> Step:

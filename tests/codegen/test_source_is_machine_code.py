@@ -143,6 +143,7 @@ OPERATIONS = {
     "fp8 low": lambda x, y: v_cvt_pk_fp8_f32(x, y, 0x12345678, 0),
     "fp8 high": lambda x, y: v_cvt_pk_fp8_f32(x, y, 0x12345678, 8),
     "bf16": lambda x, y: v_cvt_pk_bf16_f32(x, y),
+    "to mask": lambda x, y: x.bits(U32).to(Mask).select(x, y),
     "ballot": lambda x, y: split((x < y).ballot())[1],
     "lanes of": mask_of_ballot,
     "first lane": lambda x, y: readfirstlane(x),

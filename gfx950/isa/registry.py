@@ -28,6 +28,7 @@ in `emu.execute`. VOP1, VOP2 and VOPC definitions have their 64-bit (VOP3) form 
 from __future__ import annotations
 
 import difflib
+import functools
 import inspect
 import types
 import typing
@@ -200,7 +201,13 @@ def lookup(name: str) -> Instruction:
 
 
 def load() -> dict[str, Instruction]:
-    """Imports every definition (all modules of gfx950.isa) and returns the table by name."""
+    """Imports every definition (all modules of gfx950.isa, once) and returns the table by name."""
+    _import_all()
+    return INSTRUCTIONS
+
+
+@functools.cache
+def _import_all() -> None:
     import importlib
     import pkgutil
 
@@ -208,7 +215,6 @@ def load() -> dict[str, Instruction]:
 
     for module in pkgutil.iter_modules(package.__path__):
         importlib.import_module(f"gfx950.isa.{module.name}")
-    return INSTRUCTIONS
 
 
 def accept_mode(parameters: Sequence[Parameter]) -> bool:

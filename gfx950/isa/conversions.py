@@ -70,12 +70,14 @@ def _dropped(form: Format) -> int:
 
 def _special_codes(value: F32, magnitude: U32, code: U32, form: Format) -> U32:
     """`code` with overflow, infinity, NaN and the sign put in. MODE.FP16_OVFL saturates finite values on the way to
-    f16, finite and infinite ones on the way to 8 bits, nothing on the way to bf16."""
+    f16, finite and infinite ones on the way to 8 bits, nothing on the way to bf16; 4 and 6 bits always saturate."""
     infinity = form.max_code + 1  # e4m3fn: its NaN, all others: Inf
     saturates = value.engine.mode.fp16_ovfl
+    if form.canonical_nan is None:
+        return code.minimum(form.max_code) | ((value.bits(U32) >> 31) << form.bits - 1)
     code = (code > form.max_code).select(form.max_code if saturates and form is not BF16_FORMAT else infinity, code)
     code = (magnitude >= 0x7F800000).select(form.max_code if saturates and form.bits == 8 else infinity, code)
-    code = (magnitude > 0x7F800000).select(form.canonical_nan, code)  # type: ignore[arg-type]
+    code = (magnitude > 0x7F800000).select(form.canonical_nan, code)
     return code | ((value.bits(U32) >> 31) << form.bits - 1)
 
 
@@ -122,12 +124,12 @@ def widened(code: U32, form: Format) -> F32:
     return (bits | sign).bits(F32)
 
 
-def _into_word(old: B32, word: U32, op_sel: int) -> B32:
+def into_word(old: B32, word: U32, op_sel: int) -> B32:
     """16 bits into the word OP_SEL[3] picks, the other kept."""
     return (word << 16) | (old & 0xFFFF) if op_sel >> 3 & 1 else word | (old & 0xFFFF0000)
 
 
-def _into_byte(old: B32, byte: U32, op_sel: int) -> B32:
+def into_byte(old: B32, byte: U32, op_sel: int) -> B32:
     """8 bits into the byte OP_SEL[3:2] picks, the others kept."""
     low = 8 * (op_sel >> 2 & 3)
     return (byte << low) | (old & (0xFFFFFFFF ^ 0xFF << low))
@@ -140,37 +142,37 @@ def _packed(src0: F32, src1: F32, form: Format) -> U32:
 @vop3("v_cvt_pk_fp8_f32", 0x2A2, intrinsic="llvm.amdgcn.cvt.pk.fp8.f32", rules=NARROW)
 def v_cvt_pk_fp8_f32(src0: F32, src1: F32, vdst: B32, op_sel: int = 0) -> B32:
     """S0 and S1 as e4m3fn into one word of D. [12.11]"""
-    return _into_word(vdst, _packed(src0, src1, E4M3FN), op_sel)
+    return into_word(vdst, _packed(src0, src1, E4M3FN), op_sel)
 
 
 @vop3("v_cvt_pk_bf8_f32", 0x2A3, intrinsic="llvm.amdgcn.cvt.pk.bf8.f32", rules=NARROW)
 def v_cvt_pk_bf8_f32(src0: F32, src1: F32, vdst: B32, op_sel: int = 0) -> B32:
     """S0 and S1 as e5m2 into one word of D. [12.11]"""
-    return _into_word(vdst, _packed(src0, src1, E5M2), op_sel)
+    return into_word(vdst, _packed(src0, src1, E5M2), op_sel)
 
 
 @vop3("v_cvt_sr_fp8_f32", 0x2A4, intrinsic="llvm.amdgcn.cvt.sr.fp8.f32", rules=(STOCHASTIC, *NARROW))
 def v_cvt_sr_fp8_f32(src0: F32, src1: U32, vdst: B32, op_sel: int = 0) -> B32:
     """S0 as e4m3fn with random part S1 into one byte of D. [12.11]"""
-    return _into_byte(vdst, narrowed_stochastic(src0, src1, E4M3FN), op_sel)
+    return into_byte(vdst, narrowed_stochastic(src0, src1, E4M3FN), op_sel)
 
 
 @vop3("v_cvt_sr_bf8_f32", 0x2A5, intrinsic="llvm.amdgcn.cvt.sr.bf8.f32", rules=(STOCHASTIC, *NARROW))
 def v_cvt_sr_bf8_f32(src0: F32, src1: U32, vdst: B32, op_sel: int = 0) -> B32:
     """S0 as e5m2 with random part S1 into one byte of D. [12.11]"""
-    return _into_byte(vdst, narrowed_stochastic(src0, src1, E5M2), op_sel)
+    return into_byte(vdst, narrowed_stochastic(src0, src1, E5M2), op_sel)
 
 
 @vop3("v_cvt_sr_f16_f32", 0x2A6, rules=(STOCHASTIC, *NARROW))
 def v_cvt_sr_f16_f32(src0: F32, src1: U32, vdst: B32, op_sel: int = 0) -> B32:
     """S0 as f16 with random part S1 into one word of D. [12.11]"""
-    return _into_word(vdst, narrowed_stochastic(src0, src1, F16_FORMAT), op_sel)
+    return into_word(vdst, narrowed_stochastic(src0, src1, F16_FORMAT), op_sel)
 
 
 @vop3("v_cvt_sr_bf16_f32", 0x2A7, rules=(STOCHASTIC, *NARROW))
 def v_cvt_sr_bf16_f32(src0: F32, src1: U32, vdst: B32, op_sel: int = 0) -> B32:
     """S0 as bf16 with random part S1 into one word of D. [12.11]"""
-    return _into_word(vdst, narrowed_stochastic(src0, src1, BF16_FORMAT), op_sel)
+    return into_word(vdst, narrowed_stochastic(src0, src1, BF16_FORMAT), op_sel)
 
 
 @vop3("v_cvt_pk_bf16_f32", 0x268, rules=(formats.ROUNDING, formats.SUBNORMALS, formats.NAN_CODE))

@@ -5,12 +5,21 @@ The two segments differ in the address alone, which is finished when a body sees
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from gfx950.isa.registry import Global, Instruction, flat, global_
+from gfx950.evidence import Evidence, rule
+from gfx950.isa.registry import Global, Instruction, Lds, flat, global_
 from gfx950.isa.subword import D16, set_high, set_low, sign_extend
-from gfx950.lanes import B96, B128, U32, U64, join, split
+from gfx950.lanes import B96, B128, U32, U64, join, split, static_lanes
+
+TO_LDS = rule(
+    "memory.load_to_lds",
+    Evidence.spec,
+    "CDNA4 ISA 10.3, 9.1.9; isa_digest_memory 8; the stride of x3 and that inactive lanes leave a hole are chosen",
+    "A load to LDS writes dwords at M0[17:2] * 4 + offset + lane * 4, or lane * 16 for x3 and x4; the offset moves both"
+    " sides; bytes and shorts are extended to a dword.",
+)
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -155,3 +164,25 @@ def global_load_short_d16(memory: Global, address: U64, vdst: U32) -> U32:
 def global_load_short_d16_hi(memory: Global, address: U64, vdst: U32) -> U32:
     """2 bytes into the high half. [12.15]"""
     return set_high(vdst, memory.load(address, 2)[0])
+
+
+def _to_lds(name: str, opcode: int, words: int, widen: Callable[[tuple[U32, ...]], Sequence[U32]], nbytes: int) -> None:
+    """A GLOBAL load whose data go to LDS at M0 + offset + lane * 4, or lane * 16 for three and four dwords."""
+
+    def body(memory: Global, lds: Lds, address: U64, m0: U32, offset: int) -> None:
+        signed = offset - 0x2000 if offset & 0x1000 else offset
+        stride = 4 if words == 1 else 16
+        place = (m0 & 0x3FFFC) + signed + static_lanes(m0.engine, [stride * lane for lane in range(64)])
+        lds.store(place, widen(memory.load(address, nbytes)), 4 * words)
+
+    body.__doc__ = f"{nbytes} bytes a lane from memory to {4 * words} bytes of LDS at M0 + offset. [10.3, 12.15]"
+    global_(f"global_load_lds_{name}", opcode, rules=(TO_LDS,))(body)
+
+
+_to_lds("ubyte", 38, 1, lambda words: words, 1)
+_to_lds("sbyte", 39, 1, lambda words: [sign_extend(words[0], 8)], 1)
+_to_lds("ushort", 40, 1, lambda words: words, 2)
+_to_lds("sshort", 41, 1, lambda words: [sign_extend(words[0], 16)], 2)
+_to_lds("dword", 42, 1, lambda words: words, 4)
+_to_lds("dwordx4", 125, 4, lambda words: words, 16)
+_to_lds("dwordx3", 126, 3, lambda words: words, 12)

@@ -82,6 +82,8 @@ def ds_text(instruction):
 def memory_text(instruction):
     is_global = instruction.encoding == "GLOBAL"
     returns = ""
+    if instruction.parameter("lds"):
+        return f"{instruction.name} v[2:3], off offset:-8", {"addr": 2, "seg": 2, "offset": 0x1FF8}
     if instruction.parameter("sc0"):
         data = registers("v", 8, size(instruction, "data0"))
         parts = [registers("v", 6, instruction.results[0].registers), "v[2:3]", data]
@@ -137,6 +139,9 @@ SAMPLES = [  # text, low dword, high dword: isa_digest_memory 18
     ("global_load_dword v1, v[2:3], off offset:-4096", 0xDC509000, 0x017F0002),
     ("global_load_dword v1, v2, s[4:5] offset:-8", 0xDC509FF8, 0x01040002),
     ("global_load_dword v1, v2, s[4:5] sc0 sc1 nt", 0xDE538000, 0x01040002),
+    ("global_load_lds_dword v[2:3], off", 0xDCA88000, 0x007F0002),
+    ("global_load_lds_dwordx4 v2, s[4:5] offset:-16", 0xDDF49FF0, 0x00040002),
+    ("global_load_lds_dwordx3 v[2:3], off", 0xDDF88000, 0x007F0002),
     ("ds_read_b32 a5, v1 offset:8", 0xDA6C0008, 0x05000001),
     ("ds_write_b64 v1, a[2:3] offset:16", 0xDA9A0010, 0x00000201),
     ("ds_read_b64_tr_b16 a[6:7], v1", 0xDBC60000, 0x06000001),

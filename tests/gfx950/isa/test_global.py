@@ -127,6 +127,38 @@ def test_stores(wave, assemble, name, form, limit):
     assert (wave.bytes == expected).all()
 
 
+TO_LDS = {  # name: (bytes read, dwords written, stride in LDS, signed)
+    "ubyte": (1, 1, 4, False),
+    "sbyte": (1, 1, 4, True),
+    "ushort": (2, 1, 4, False),
+    "sshort": (2, 1, 4, True),
+    "dword": (4, 1, 4, False),
+    "dwordx3": (12, 3, 16, False),
+    "dwordx4": (16, 4, 16, False),
+}
+
+
+@pytest.mark.parametrize("name", sorted(TO_LDS))
+@pytest.mark.parametrize("offset", [0x18, -0x20])
+def test_loads_to_lds(wave, assemble, name, offset):
+    nbytes, words, stride, sign = TO_LDS[name]
+    offsets = spread(name)
+    point(wave, offsets)
+    wave.set_exec(PARTIAL)
+    wave.lds = np.full(1024, 0xEE, np.uint8)
+    wave.sgprs[124] = 0xFFF00000 + 0x103  # M0: bits above 17 and below 2 do not count
+    expected = wave.lds.copy()
+    for n in LANES:
+        at, place = offsets[n] + offset, 0x100 + offset + stride * n
+        value = number(wave.bytes[at : at + nbytes], sign) & (1 << 32 * words) - 1
+        for word in range(words):
+            if PARTIAL >> n & 1 and place + 4 * word + 4 <= 1024:
+                dword = (value >> 32 * word & 0xFFFFFFFF).to_bytes(4, "little")
+                expected[place + 4 * word :][:4] = np.frombuffer(dword, dtype=np.uint8)
+    run(wave, assemble, f"global_load_lds_{name} v4, s[4:5] offset:{offset}")
+    assert (wave.lds == expected).all()
+
+
 def test_accumulation_registers(wave, assemble):
     point(wave, [16 * n for n in LANES])
     run(wave, assemble, "global_load_dwordx2 a[6:7], v[2:3], off offset:4")
@@ -167,5 +199,6 @@ def test_inactive_lanes_do_not_fault(wave, assemble):
 
 
 def test_every_definition_is_tested():
-    names = {f"{segment}_{name}" for segment in ("flat", "global") for name in (*LOADS, *STORES)}
+    names = {f"global_load_lds_{name}" for name in TO_LDS}
+    names |= {f"{segment}_{name}" for segment in ("flat", "global") for name in (*LOADS, *STORES)}
     assert {i.name for i in load().values() if i.body.__module__ == "gfx950.isa.global_memory"} == names

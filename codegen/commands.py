@@ -76,7 +76,7 @@ def _write(path: Path, content: str | bytes) -> Path:
 
 
 def _facts(resources: Resources) -> dict[str, int]:
-    """The numbers of one kernel, in the order they are shown."""
+    """The numbers of one kernel, in the order they are shown: registers a lane, lds and scratch in bytes."""
     return {
         "vgprs": resources.vgprs,
         "agprs": resources.agprs,
@@ -85,7 +85,7 @@ def _facts(resources: Resources) -> dict[str, int]:
         "scratch": resources.scratch,
         "spills": resources.spills,
         "mfma": sum(n for name, n in resources.instructions.items() if name.startswith("v_mfma")),
-        "instructions": sum(resources.instructions.values()),
+        "instr": sum(resources.instructions.values()),
     }
 
 
@@ -102,8 +102,8 @@ def _document(kernel: str, compiled: Compiled, written: list[Path]) -> dict[str,
 
 def _show(compiled: Compiled, written: list[Path]) -> None:
     facts = {name: _facts(found) for name, found in compiled.resources.items()}
-    heads = [(*numbers, "kernel") for numbers in facts.values()][:1]
-    for line in terminal.table([*heads, *((*map(str, n.values()), name) for name, n in facts.items())]):
+    heads = [("kernel", *numbers) for numbers in facts.values()][:1]
+    for line in terminal.table([*heads, *((name, *map(str, n.values())) for name, n in facts.items())]):
         click.echo(line)
     for path in written:
         click.echo("\n".join(terminal.wrap(f"wrote {path}")))

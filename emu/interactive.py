@@ -239,7 +239,7 @@ def _array(kind: type[Lanes], value: Any) -> NDArray[Any]:
     if array.ndim == 0:
         array = array.reshape(1)
     if array.shape not in ((1,), (WAVE,)):
-        raise ValueError(f"a {kind.__name__} takes one value or {WAVE}, got an array of shape {array.shape}")
+        raise ValueError(f"{kind.__name__} takes one value or {WAVE}, got an array of shape {array.shape}")
     return array
 
 
@@ -254,7 +254,7 @@ def _mask(value: Any, engine: NumpyEngine) -> Mask:
 
 def _float_bits(kind: type[Lanes], array: NDArray[Any]) -> NDArray[Any]:
     if array.dtype.kind not in "fiu":
-        raise TypeError(f"a {kind.__name__} takes numbers, got an array of {array.dtype}")
+        raise TypeError(f"{kind.__name__} takes numbers, got an array of {array.dtype}")
     if array.dtype == FLOATS[kind.width]:
         return array.view(UNSIGNED[kind.width])
     wide = array.astype(np.float64)
@@ -264,10 +264,10 @@ def _float_bits(kind: type[Lanes], array: NDArray[Any]) -> NDArray[Any]:
 def _integer_bits(kind: type[Lanes], array: NDArray[Any]) -> NDArray[Any]:
     name, width = kind.__name__, kind.width
     if array.dtype.kind not in "iuO":
-        raise TypeError(f"a {name} takes integers, got {array.dtype}: write f32(..) to pass the bits of a float")
+        raise TypeError(f"{name} takes integers, got {array.dtype}: write f32(..) to pass the bits of a float")
     low, high = int(array.min()), int(array.max())
     if low < -(1 << width - 1) or high >= 1 << width:
-        raise ValueError(f"{low if low < 0 else high} does not fit the {width} bits of a {name}")
+        raise ValueError(f"{low if low < 0 else high} does not fit the {width} bits of {name}")
     return np.array([int(v) & (1 << width) - 1 for v in array], dtype=UNSIGNED[width])
 
 
@@ -357,9 +357,9 @@ def _operand(kind: Any, value: Any, engine: NumpyEngine) -> Any:
     if isinstance(words, int | float):
         words = [words] * kind.count
     if not isinstance(words, Sequence | np.ndarray) or len(words) > kind.count or len(words) == 0:
-        raise TypeError(f"a {kind.__name__} takes {kind.count} registers (a run, or a list of lane values)")
+        raise TypeError(f"{kind.__name__} takes {kind.count} registers (a run, or a list of lane values)")
     if len(words) < kind.count and kind is not B256:
-        raise TypeError(f"a {kind.__name__} takes {kind.count} registers, got {len(words)}")
+        raise TypeError(f"{kind.__name__} takes {kind.count} registers, got {len(words)}")
     registers = [convert(U32, w, engine) for w in words]
     zero = U32(engine, np.zeros(WAVE, np.uint32))
     return kind(registers + [zero] * (kind.count - len(registers)))

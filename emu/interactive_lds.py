@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -12,12 +12,15 @@ from numpy.typing import NDArray
 from emu.display import meaning
 from emu.engines.numpy_engine import NumpyEngine
 from emu.interactive import ENGINE, WAVE, convert, from_words, mask, to_words
-from emu.numpy_memory import gather_lds, scatter_lds
+from emu.numpy_memory import LdsLanes, gather_lds, scatter_lds
+from emu.wave import Wave
 from gfx950 import lds as geometry
 from gfx950 import terminal
+from gfx950.isa.encoding import Decoded
 from gfx950.lanes import U32, Lanes, Words
 
 Swizzle = Callable[[Any], Any]
+L = TypeVar("L", bound=Lanes)
 
 
 class Lds:
@@ -57,7 +60,8 @@ class Lds:
         """
         words = np.concatenate([_words(value) for value in values])
         at, on = self._places(addresses, swizzle, active, 4 * len(words))
-        self._scatter(at, on, words, 4 * len(words))
+        scatter_lds(self.contents, at, on, words, 4 * len(words))
+        self.mark(at, on, 4 * len(words))
 
     def read(
         self, addresses: Any, words: int = 1, swizzle: Swizzle | None = None, active: npt.ArrayLike | int = -1
@@ -113,10 +117,10 @@ class Lds:
         """This LDS as the memory operand of an instruction on an engine: out of range reads 0 and drops stores."""
         return LdsView(self, engine)
 
-    def _scatter(self, at: NDArray[np.int64], on: NDArray[np.bool_], words: NDArray[np.uint32], nbytes: int) -> None:
-        scatter_lds(self.contents, at, on, words, nbytes)
-        marks = np.full((max(1, nbytes // 4), WAVE), 0x01010101, np.uint32)
-        scatter_lds(self.written.view(np.uint8), at, on, marks, nbytes)
+    def mark(self, at: NDArray[np.int64], on: NDArray[np.bool_], nbytes: int) -> None:
+        """Notes that the active lanes wrote `nbytes` bytes at these addresses."""
+        ones = np.full((max(1, nbytes // 4), WAVE), 0x01010101, np.uint32)
+        scatter_lds(self.written.view(np.uint8), at, on, ones, nbytes)
 
     def _places(
         self, addresses: Any, swizzle: Swizzle | None, active: Any, nbytes: int
@@ -144,23 +148,25 @@ class Lds:
         return " ".join(chosen.text(word >> low & (1 << chosen.bits) - 1) for low in range(0, 32, chosen.bits))
 
 
-class LdsView:
-    """An `Lds` as `gfx950.lanes.LaneMemory`, every lane active."""
+class LdsView(LdsLanes):
+    """An `Lds` as the memory of one instruction, every lane active; stores and atomics are noted as written."""
 
     def __init__(self, home: Lds, engine: NumpyEngine) -> None:
-        self.home, self.engine = home, engine
-
-    def load(self, address: U32, nbytes: int) -> tuple[U32, ...]:
-        """Words of `nbytes` bytes a lane."""
-        at = np.broadcast_to(address.raw, (WAVE,)).astype(np.int64)
-        words = gather_lds(self.home.contents, at, np.ones(WAVE, np.bool_), nbytes)
-        return tuple(U32(self.engine, word) for word in words)
+        wave = Wave(home.contents)
+        wave.engine = engine
+        super().__init__(wave, cast(Decoded, None))  # LDS does not look at the instruction
+        self.home = home
 
     def store(self, address: U32, words: Sequence[U32], nbytes: int) -> None:
         """The low `nbytes` of the words a lane."""
-        at = np.broadcast_to(address.raw, (WAVE,)).astype(np.int64)
-        stacked = np.stack([np.broadcast_to(word.raw, (WAVE,)) for word in words])
-        self.home._scatter(at, np.ones(WAVE, np.bool_), stacked, nbytes)
+        super().store(address, words, nbytes)
+        self.home.mark(*self._lanes(address), nbytes)
+
+    def atomic(self, address: U32, operands: Sequence[L], operation: Callable[..., L]) -> L:
+        """Lanes in ascending order."""
+        old = super().atomic(address, operands, operation)
+        self.home.mark(*self._lanes(address), operands[0].width // 8)
+        return old
 
 
 def _words(value: Any) -> NDArray[np.uint32]:

@@ -29,6 +29,9 @@ COMMANDS = {
 }
 
 
+SHOWN = {"traceback": False}
+
+
 class LazyGroup(click.Group):
     """A group whose commands are imported on use, so that `--help` stays quick."""
 
@@ -54,8 +57,10 @@ class LazyGroup(click.Group):
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="gfx950")
-def cli() -> None:
+@click.option("--traceback", is_flag=True, help="Show where in Python an error was raised.")
+def cli(traceback: bool) -> None:
     """Bit-exact CPU emulator and kernel generator for AMD's gfx950 (MI355X, CDNA4)."""
+    SHOWN["traceback"] = SHOWN["traceback"] or traceback
 
 
 def exit_code_of(error: Exception) -> int:
@@ -90,8 +95,15 @@ def main() -> None:
 
 def fail(error: Exception) -> NoReturn:
     """Prints an error and leaves with its code."""
+    if SHOWN["traceback"]:
+        import traceback
+
+        click.echo("".join(traceback.format_exception(error)), err=True)
+        sys.exit(exit_code_of(error))
     text = error.args[0] if isinstance(error, KeyError) and error.args else error
     click.echo(f"error: {text}", err=True)
+    if isinstance(error, TypeError | KeyError):  # most likely a mistake in a kernel
+        click.echo("`gfx950 --traceback ...` shows where", err=True)
     sys.exit(exit_code_of(error))
 
 

@@ -7,7 +7,7 @@ engine that has no values and writes down the primitives.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from gfx950.evidence import Rule
@@ -75,6 +75,11 @@ class _Memory:
 
     def load(self, address: Any, size: int) -> tuple[U32, ...]:
         return tuple(U32(self.engine, None) for _ in range(max(1, size * self.unit // 4)))
+
+    def atomic(self, address: Any, operands: Sequence[Any], operation: Callable[..., Any]) -> Any:
+        datum = type(operands[0])(self.engine, None)
+        operation(datum, *operands)
+        return datum
 
     def load_bounded(self, address: Any, words: int, available: Any) -> tuple[U32, ...]:
         return self.load(address, words)

@@ -1,0 +1,312 @@
+"""`gfx950 run`: arguments, files, messages, exit codes, and what it says its bits rest on."""
+
+import functools
+import json
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from emu.code_object import load
+from emu.commands import contained_rules
+from emu.run_arguments import parse_argument, written_together
+from gfx950 import __main__ as command_line
+from gfx950.evidence import Evidence
+
+C_SOURCE = r"""
+#define space(n) __attribute__((address_space(n)))
+#define index (__builtin_amdgcn_workgroup_id_x() * 64 + __builtin_amdgcn_workitem_id_x())
+__attribute__((amdgpu_kernel)) void scale(space(1) int *x, int n) { x[index] *= n; }
+__attribute__((amdgpu_kernel)) void add(space(1) float *out, const space(1) float *a, float b, short c, long d) {
+  out[index] = a[index] + b * c + d;
+}
+__attribute__((amdgpu_kernel)) void empty(void) {}
+"""
+# A kernel whose only instruction, after a branch over it, is no gfx950 instruction.
+UNKNOWN = """
+.text
+.globl k
+.type k,@function
+k:
+  .long 0xbf9f0000
+  s_endpgm
+.section .rodata,"a"
+.p2align 6
+.amdhsa_kernel k
+  .amdhsa_next_free_vgpr 8
+  .amdhsa_next_free_sgpr 8
+  .amdhsa_accum_offset 4
+.end_amdhsa_kernel
+"""
+
+
+@functools.cache
+def clang(source, language):
+    command = [sys.executable, "-m", "ziglang", "clang", "-target", "amdgcn-amd-amdhsa", "-mcpu=gfx950"]
+    command += ["-O2", "-nogpulib", "-ffp-contract=off"] if language == "c" else []
+    command += ["-x", language, "-c", "-", "-o", "-"]
+    return subprocess.run(command, input=source.encode(), capture_output=True, check=True).stdout
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, capsys):
+    """`run(*arguments)` -> (exit code, stdout, stderr) of `gfx950 run` in a folder with kernels.o and x.npy."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("COLUMNS", raising=False)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    (tmp_path / "kernels.o").write_bytes(clang(C_SOURCE, "c"))
+    np.save("x.npy", np.arange(128, dtype=np.int32))
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["gfx950", "run", *map(str, arguments)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as stop:
+            command_line.main()
+        out, err = capsys.readouterr()
+        return stop.value.code, out, err
+
+    return call
+
+
+SCALE = ("kernels.o", "--kernel", "scale", "--grid", "2", "--block", "64")
+ADD = ("kernels.o", "--kernel", "add", "--grid", "1", "--block", "64")
+
+
+def files(folder):
+    return sorted(p.name for p in folder.iterdir())
+
+
+@pytest.mark.parametrize("engine", ["host", "numpy"])
+def test_an_array_in_place_is_written_to_its_file(run, engine):
+    code, out, err = run(*SCALE, "--arg", "x.npy:y.npy", "--arg", "3", "--engine", engine)
+    assert (code, err) == (0, "")
+    np.testing.assert_array_equal(np.load("y.npy"), np.arange(128, dtype=np.int32) * 3)
+    np.testing.assert_array_equal(np.load("x.npy"), np.arange(128, dtype=np.int32))
+    assert re.search(rf"ran scale on the {engine} engine: 2 workgroups, \d+ wave instructions", out)
+    assert "its bits rest on: spec (the ISA text)" in out
+    assert out.endswith("wrote y.npy\n")
+
+
+def test_threads_give_the_same_bits(run):
+    assert run(*SCALE, "--arg", "x.npy:one.npy", "--arg", "7")[0] == 0
+    assert run(*SCALE, "--arg", "x.npy:two.npy", "--arg", "7", "--threads", "2")[0] == 0
+    assert Path("one.npy").read_bytes() == Path("two.npy").read_bytes()
+
+
+def test_new_buffers_and_every_kind_of_number(run):
+    np.save("a.npy", np.linspace(-1, 1, 64, dtype=np.float32))
+    arguments = ["zeros:f32:64:out.npy", "a.npy", "0.1f", "i16:-3", "0x10"]
+    code, out, _ = run(*ADD, *[part for a in arguments for part in ("--arg", a)])
+    assert code == 0
+    a, b = np.load("a.npy"), np.float32(0.1)
+    expected = (a + b * np.float32(-3)) + np.float32(16)
+    np.testing.assert_array_equal(np.load("out.npy").view(np.uint32), expected.view(np.uint32))
+    assert "its bits rest on: chosen; below spec: float.nan_operand (chosen)" in out
+
+
+def test_json_says_what_ran(run):
+    code, out, err = run(*SCALE, "--arg", "x.npy:y.npy", "--arg", "3", "--json")
+    found = json.loads(out)
+    assert (code, err) == (0, "")
+    assert next(iter(found)) == "schema"
+    assert found["schema"] == "gfx950.run/1"
+    assert (found["kernel"], found["workgroups"], found["outputs"]) == ("scale", 2, ["y.npy"])
+    assert found["weakest_evidence"] == "spec"
+    assert "v_mul_lo_u32" in found["mnemonics"]
+    assert found["wave_instructions"] > 0
+
+
+def test_the_example_of_the_help_text_runs(run, tmp_path):
+    example = re.findall(r"^ +gfx950 run (.*)$", run("--help")[1], re.MULTILINE)
+    assert len(example) == 1
+    source = C_SOURCE.replace("__attribute__((amdgpu_kernel)) void add", "static void add")
+    source = source.replace("__attribute__((amdgpu_kernel)) void empty", "static void empty")
+    (tmp_path / "scale.o").write_bytes(clang(source, "c"))
+    code, _, err = run(*shlex.split(example[0]))
+    assert (code, err) == (0, "")
+    np.testing.assert_array_equal(np.load("y.npy"), np.arange(128, dtype=np.int32) * 3)
+
+
+# ---- what is refused -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("nothing.o", "--grid", "1", "--block", "64"), "'nothing.o' does not exist"),
+        (("x.npy", "--grid", "1", "--block", "64"), "ELF"),
+        (("kernels.o", "--grid", "1", "--block", "64"), "has 3 kernels, so name one: add, empty, scale"),
+        (("kernels.o", "--kernel", "scal", "--grid", "1", "--block", "64"), "did you mean 'scale'"),
+        (("kernels.o", "--kernel", "empty", "--grid", "0", "--block", "64"), "'0' is not one to three whole numbers"),
+        (("kernels.o", "--kernel", "empty", "--grid", "1,1,1,1", "--block", "64"), "one to three whole numbers"),
+        (("kernels.o", "--kernel", "empty", "--grid", "1", "--block", "2048"), "2048"),
+        (("kernels.o", "--kernel", "empty", "--grid", "1"), "Missing option '--block'"),
+        (("kernels.o", "--kernel", "empty", "--grid", "1", "--block", "64", "--dynamic-lds", "999999"), "999999"),
+        ((*SCALE, "--arg", "x.npy:y.npy"), "scale takes 2 arguments and got 1; in order: 0"),
+        ((*SCALE, "--arg", "no.npy:y.npy", "--arg", "3"), "No such file or directory: 'no.npy'"),
+        ((*SCALE, "--arg", "x.npy:y.npy", "--arg", "x.npy"), "is an array, whose address takes 8 bytes"),
+        ((*SCALE, "--arg", "x.npy:y.npy", "--arg", "i64:3"), "is a number of 8 bytes"),
+        ((*SCALE, "--arg", "1.5f", "--arg", "3"), "--arg '1.5f' is a number of 4 bytes"),
+        ((*SCALE, "--arg", "f64:1.5", "--arg", "3"), "is a buffer, --arg 'f64:1.5' is no buffer"),
+        ((*SCALE, "--arg", "x.npy:y.npy", "--arg", "5000000000"), "an integer of 32 bits"),
+        ((*SCALE, "--arg", "x.npy:y.npy", "--arg", "three"), "cannot read --arg 'three'; forms are in.npy"),
+        ((*SCALE, "--arg", "x.npy:no/y.npy", "--arg", "3"), "cannot write no/y.npy: No such file or directory"),
+        ((*SCALE, "--arg", "x.npy:y.txt", "--arg", "3"), "the output 'y.txt' does not end in .npy"),
+        ((*SCALE, "--arg", "zeros:f32:0:y.npy", "--arg", "3"), "'0' is no shape"),
+        ((*SCALE, "--arg", "zeros:f99:64:y.npy", "--arg", "3"), "write zeros:DTYPE:SHAPE:out.npy"),
+        ((*SCALE, "--arg", "x.npy", "--arg", "3"), r"read-only: write --arg x.npy:OUT.npy"),
+        ((*SCALE, "--arg", "zeros:i32:32:y.npy", "--arg", "3"), 'buffer "--arg zeros:i32:32:y.npy" \\(128 bytes\\)'),
+        ((*SCALE, "--arg", "x.npy:y.npy", "--arg", "3", "--step-limit", "2", "--engine", "numpy"), "step limit of 2"),
+    ],
+)
+def test_bad_calls_exit_with_2_and_write_nothing(run, tmp_path, arguments, message):
+    before = files(tmp_path)
+    code, out, err = run(*arguments)
+    assert (code, out) == (2, "")
+    assert re.search(message, err), err
+    assert "Traceback" not in err
+    assert files(tmp_path) == before
+
+
+def test_two_outputs_need_two_files(run, tmp_path):
+    arguments = ["zeros:f32:64:y.npy", "x.npy:y.npy", "1.0", "1", "1"]
+    code, _, err = run(*ADD, *[part for a in arguments for part in ("--arg", a)])
+    assert code == 2
+    assert "two arguments write y.npy" in err
+
+
+@pytest.mark.parametrize("engine", ["host", "numpy"])
+def test_an_unknown_instruction_exits_with_3_pc_bytes_fields_and_nearest(run, tmp_path, engine):
+    (tmp_path / "bad.o").write_bytes(clang(UNKNOWN, "assembler"))
+    code, out, err = run("bad.o", "--grid", "1", "--block", "64", "--engine", engine)
+    assert (code, out) == (3, "")
+    assert re.search(r"pc 0x[0-9a-f]+: unknown SOPP opcode 31 in 0xbf9f0000 \(simm16=0 op=31\); nearest known: s_", err)
+    assert "kernel k" in err
+
+
+def test_a_file_that_is_no_npy(run, tmp_path):
+    (tmp_path / "bad.npy").write_bytes(b"hello")
+    code, _, err = run(*SCALE, "--arg", "bad.npy:y.npy", "--arg", "3")
+    assert code == 2
+    assert "bad.npy is no .npy file of plain numbers" in err
+
+
+def test_an_output_that_is_a_folder(run, tmp_path):
+    (tmp_path / "y.npy").mkdir()
+    code, _, err = run(*SCALE, "--arg", "x.npy:y.npy", "--arg", "3")
+    assert code == 2
+    assert "the output y.npy is a folder" in err
+
+
+def test_an_old_output_survives_a_run_that_fails(run, tmp_path):
+    (tmp_path / "y.npy").write_bytes(b"old")
+    assert run(*SCALE, "--arg", "zeros:i32:64:y.npy", "--arg", "3")[0] == 2
+    assert (tmp_path / "y.npy").read_bytes() == b"old"
+
+
+def test_an_old_output_survives_a_disk_that_is_full(tmp_path, monkeypatch):
+    paths = {tmp_path / name: np.zeros(4) for name in ("a.npy", "b.npy")}
+    for path in paths:
+        path.write_bytes(b"old")
+
+    def full(file, array, allow_pickle):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "save", full)
+    with pytest.raises(OSError, match="No space"), written_together(paths):
+        pass
+    assert files(tmp_path) == ["a.npy", "b.npy"]
+    assert {p.read_bytes() for p in paths} == {b"old"}
+
+
+# ---- evidence --------------------------------------------------------------------------------------------------------
+
+
+def test_a_level_that_is_reached_runs(run):
+    assert run(*SCALE, "--arg", "x.npy:y.npy", "--arg", "3", "--min-evidence", "spec")[0] == 0
+
+
+def test_a_level_that_is_not_reached_lists_what_is_weaker(run, tmp_path):
+    np.save("a.npy", np.zeros(64, np.float32))
+    arguments = [part for a in ("zeros:f32:64:out.npy", "a.npy", "1.0", "1", "1") for part in ("--arg", a)]
+    code, out, err = run(*ADD, *arguments, "--min-evidence", "published")
+    assert (code, out) == (2, "")
+    assert "add rests on less than `published`, so it was not run" in err
+    assert "chosen  float.nan_operand: An arithmetic result" in err
+    assert "float.round" not in err
+    assert not (tmp_path / "out.npy").exists()
+
+
+def test_unknown_code_is_below_every_level(run, tmp_path):
+    (tmp_path / "bad.o").write_bytes(clang(UNKNOWN, "assembler"))
+    code, _, err = run("bad.o", "--grid", "1", "--block", "64", "--min-evidence", "chosen")
+    assert code == 2
+    assert "unknown instruction: pc" in err
+
+
+def test_jumps_through_registers_are_told():
+    source = UNKNOWN.replace(".long 0xbf9f0000", "s_setpc_b64 s[2:3]")
+    code = load(clang(source, "assembler"))
+    found = contained_rules(code, code.kernel())
+    assert found.indirect
+    assert found.mnemonics == ("s_setpc_b64",)
+
+
+def test_contained_rules_are_weakest_first():
+    code = load(clang(C_SOURCE, "c"))
+    found = contained_rules(code, code.kernel("add"))
+    assert found.weakest == Evidence.chosen
+    assert [r.evidence for r in found.rules] == sorted(r.evidence for r in found.rules)
+    assert {"v_add_f32", "v_mul_f32"} <= set(found.mnemonics) or "v_pk_mul_f32" in found.mnemonics
+
+
+# ---- argument texts --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("5", 5),
+        ("-3", -3),
+        ("0x10", 16),
+        ("1.5", 1.5),
+        ("1e3", 1000.0),
+        ("1.5f", np.float32(1.5).tobytes()),
+        ("3f", np.float32(3).tobytes()),
+        ("inff", np.float32(np.inf).tobytes()),
+        ("i32:-5", np.int32(-5).tobytes()),
+        ("u64:0xffffffffffffffff", b"\xff" * 8),
+        ("f16:0.1", np.float16(0.1).tobytes()),
+        ("f64:1", np.float64(1).tobytes()),
+    ],
+)
+def test_numbers(text, value):
+    assert parse_argument(text).value == value
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("u8:256", "256 does not fit; the type holds 0 .. 255"),
+        ("i32:1.5", "'1.5' is not a whole number"),
+        ("f32:x", "'x' is not a number"),
+        ("f16:70000", "70000 overflows the type; write inf"),
+        ("a:b", "cannot read --arg 'a:b'"),
+        ("x.npy:y.npy:z.npy", "cannot read --arg"),
+    ],
+)
+def test_numbers_that_are_refused(text, message):
+    with pytest.raises(ValueError, match=message):
+        parse_argument(text)
+
+
+def test_archives_are_refused(tmp_path):
+    np.savez(tmp_path / "a.npz", x=np.zeros(3))
+    (tmp_path / "a.npz").rename(tmp_path / "a.npy")
+    with pytest.raises(ValueError, match="several arrays"):
+        parse_argument(str(tmp_path / "a.npy"))

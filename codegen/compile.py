@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from codegen.emit_llvm import TRIPLE, EmitError, emit
+from codegen.emit_llvm import TRIPLE, emit
 from codegen.ir import Program
+from codegen.llvm_text import EmitError
 
 CPU = "gfx950"
 

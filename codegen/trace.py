@@ -11,6 +11,7 @@ from typing import Any
 
 import gfx950.isa.registry
 import gfx950.lanes
+from codegen.intrinsics import has_intrinsic
 from codegen.ir import Argument, Block, Op, Program, Value, verify
 from gfx950.isa.registry import Instruction, Parameter
 from gfx950.lanes import PRIMITIVES, U32, U64, Lanes, Mask, Mode, Raw, Words
@@ -206,13 +207,6 @@ def rebuild(like: Any, engine: Any, values: Sequence[Value]) -> Any:
     if isinstance(like, Words):
         return type(like)([U32(engine, v) for v in values])
     return type(like)(engine, values[0])
-
-
-def has_intrinsic(instruction: Instruction) -> bool:
-    """Whether LLVM can be told to emit this very instruction."""
-    from codegen.emit_llvm import IRREGULAR
-
-    return instruction.intrinsic is not None or instruction.name in IRREGULAR
 
 
 def _shown(file: str) -> str:

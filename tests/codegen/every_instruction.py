@@ -6,9 +6,9 @@ Prints a line a mnemonic: the name, then what stands in its kernel's assembly.
 import sys
 
 from codegen.compile import compile_kernels
+from codegen.intrinsics import has_intrinsic
 from codegen.ir import Argument
 from codegen.language import U32, U64, Kernel, Mask, constant, load, store, thread_id, trace
-from codegen.trace import has_intrinsic
 from gfx950.isa.registry import load as load_registry
 from gfx950.lanes import U8, U16, Mode, Words, join, split
 

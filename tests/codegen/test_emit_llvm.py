@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from codegen.compile import compile_kernels
-from codegen.emit_llvm import EmitError, dpp_controls, emit
+from codegen.emit_llvm import emit
+from codegen.lane_moves import dpp_controls
 from codegen.language import (
     F32,
     I32,
@@ -26,6 +27,7 @@ from codegen.language import (
     trace,
     workgroup_id,
 )
+from codegen.llvm_text import EmitError
 from emu.modifiers import dpp_lanes
 
 HERE = Path(__file__).parent

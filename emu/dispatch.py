@@ -27,6 +27,7 @@ from gfx950.lds import allocation
 
 DEFAULT_QUANTUM = 32  # instructions a wave runs before the next one's turn [facts: field kernels break above 32]
 DEFAULT_STEP_LIMIT = 1 << 40
+ENGINES = ("host", "numpy")
 
 
 @dataclass
@@ -72,6 +73,19 @@ class RunOptions:
     step_limit: int = DEFAULT_STEP_LIMIT
     observers: tuple[Observer, ...] = ()
 
+    def __post_init__(self) -> None:
+        if self.engine not in ENGINES:
+            raise LaunchError(f"there is no engine {self.engine!r}", expected=" or ".join(ENGINES))
+        for name in ("threads", "quantum", "step_limit"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise LaunchError(f"{name} is {value!r}", expected="a whole number from 1 on")
+        if self.observers and self.engine != "numpy":
+            raise LaunchError(
+                f"observers see single instructions, which the {self.engine} engine does not offer",
+                expected="engine='numpy' with observers",
+            )
+
 
 class Machine(Protocol):
     """Runs the workgroups of a prepared launch."""
@@ -103,7 +117,7 @@ class Module:
     def __init__(self, device: Device, loaded: CodeObject) -> None:
         self.device = device
         self.code = place(loaded, device.memory)
-        self._machines: dict[tuple[str, str], Machine] = {}
+        self._machines: dict[tuple[str, str, int], Machine] = {}
 
     def __getitem__(self, name: str) -> LaunchableKernel:
         return LaunchableKernel(self, self.code.kernel(name))
@@ -113,24 +127,24 @@ class Module:
         """The names of the kernels."""
         return tuple(self.code.kernels)
 
-    def machine(self, kernel: Kernel, engine: str) -> Machine:
-        """The machine that runs one kernel on one engine, made once."""
-        key = (kernel.name, engine)
+    def machine(self, kernel: Kernel, options: RunOptions) -> Machine:
+        """The machine that runs one kernel with these options, made once."""
+        longest = min(options.quantum, DEFAULT_QUANTUM) if options.engine == "host" else 0
+        key = (kernel.name, options.engine, longest)
         if key not in self._machines:
-            self._machines[key] = _machine(engine, self.device.memory, self.code, kernel)
+            self._machines[key] = _machine(self.device.memory, self.code, kernel, longest)
         return self._machines[key]
 
 
-def _machine(engine: str, memory: Memory, code: CodeObject, kernel: Kernel) -> Machine:
-    if engine == "host":
+def _machine(memory: Memory, code: CodeObject, kernel: Kernel, longest: int) -> Machine:
+    """On translated code in blocks of `longest` instructions, or with 0 on the numpy engine."""
+    if longest:
         from emu.host_machine import HostMachine
 
-        return HostMachine(memory, code, kernel)
-    if engine == "numpy":
-        from emu.numpy_machine import NumpyMachine
+        return HostMachine(memory, code, kernel, longest)
+    from emu.numpy_machine import NumpyMachine
 
-        return NumpyMachine(memory, code, kernel)
-    raise LaunchError(f"there is no engine {engine!r}", expected="host or numpy")
+    return NumpyMachine(memory, code, kernel)
 
 
 class LaunchableKernel:
@@ -141,6 +155,12 @@ class LaunchableKernel:
         self.kernel = kernel
 
     def __getitem__(self, geometry: tuple[Any, Any]) -> BoundKernel:
+        if not isinstance(geometry, tuple) or len(geometry) != 2:
+            raise LaunchError(
+                f"the geometry is {geometry!r}",
+                expected="kernel[workgroups, threads], each one number or a tuple of up to three",
+                kernel=self.kernel.name,
+            )
         grid, block = geometry
         return BoundKernel(self, Geometry.of_blocks(grid, block))
 
@@ -165,7 +185,7 @@ class LaunchableKernel:
             launch = prepare(self.kernel, geometry, values, device.memory, dynamic_lds=dynamic_lds)
             try:
                 allocation(launch.lds_bytes)
-                return self.module.machine(self.kernel, chosen.engine).run(launch, chosen)
+                return self.module.machine(self.kernel, chosen).run(launch, chosen)
             finally:
                 launch.release(device.memory)
         finally:

@@ -7,7 +7,7 @@ program counter, the dispatcher the workgroup), so an error carries optional fie
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import Self
+from typing import Any, Self
 
 
 @dataclass(frozen=True)
@@ -147,3 +147,22 @@ class LaunchError(EmulatorError):
 
 class NoProgress(EmulatorError):
     """Every wave waits for something that cannot happen any more, or the instruction limit is reached."""
+
+
+def left_the_code(base: int, code: bytes, where: dict[str, Any]) -> EmulatorError:
+    """The error of a program counter that is no place in the code."""
+    return EmulatorError(
+        "the program counter left the code",
+        expected=f"a multiple of 4 from {base:#x} to {base + len(code) - 4:#x}",
+        advice="a jump went wrong, or the kernel has no s_endpgm at its end",
+        **where,
+    )
+
+
+def out_of_steps(limit: int, where: dict[str, Any]) -> NoProgress:
+    """The error of a workgroup that takes more instructions than it may."""
+    return NoProgress(
+        f"the step limit of {limit} wave instructions is used up",
+        advice="raise step_limit, or look for a wait that nobody ends",
+        **where,
+    )

@@ -24,6 +24,7 @@ from gfx950.lanes import F16, F32, F64, U32, U64, Engine, Float, Lanes, Mask, Mo
 
 VCC, M0, EXEC = 106, 124, 126
 SCALAR_REGISTERS = 128
+PC_MASK = (1 << 48) - 1  # the program counter has 48 bits [CDNA4 ISA 3.2]
 AGPR = 256  # index of a0 in the unified register file
 ACCVGPR_MOVES = (88, 89)  # v_accvgpr_read / write: assemblers set their ACC bits, which mean nothing [isa_digest_core 6]
 MATRIX_REGISTERS = {0: 8, 1: 8, 2: 6, 3: 6, 4: 4}  # by f8f6f4 format code [isa_digest_core 12]

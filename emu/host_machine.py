@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import hashlib
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,21 +16,25 @@ import numpy as np
 from emu import host_memory
 from emu.code_object import CodeObject, Kernel
 from emu.dispatch import RunOptions, RunReport, Watch
+from emu.driver import DRIVER
 from emu.engines.host_engine import native_order
-from emu.errors import EmulatorError, MemoryFault, NoProgress, UnknownInstruction
+from emu.errors import EmulatorError, MemoryFault, NoProgress, UnknownInstruction, left_the_code, out_of_steps
+from emu.execute import EXEC
+from emu.host_code import HostCode, Translation
 from emu.launch_state import Launch, WaveState, mode_register, waves
 from emu.memory import Memory
+from emu.numpy_memory import SCALAR_LOAD, unaligned
 from emu.translate import (
     COUNT,
-    DRIVER,
+    FAULT,
     MEMORY_FUNCTIONS,
     PC,
+    QUANTUM,
     SCRATCH_BYTES,
     SGPRS,
     STATUS,
+    STOPPED,
     WAVE_BYTES,
-    Block,
-    HostCode,
     discover,
     function_name,
     module_text,
@@ -36,133 +42,179 @@ from emu.translate import (
 from gfx950.isa.encoding import DecodeError, decode
 from gfx950.lanes import Mode
 
-ROUNDS_A_CALL = 1 << 16  # then Python looks at the step limit and at Ctrl-C
-_RUN_WAVES = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_void_p if c == "p" else ctypes.c_int64 for c in "pipiippppii"])
+BUDGET = 1 << 22  # instructions a call into translated code may take before Python looks at Ctrl-C and the step limit
+Dimensions = tuple[int, int, int]
+_RUN_WAVES = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_void_p if c == "p" else ctypes.c_int64 for c in "pippiippppi"])
 
 
 class HostMachine:
-    """One kernel's translated code. Blocks are translated when a wave first reaches a piece of code in a variant."""
+    """One kernel's translated code. Blocks are translated when a wave first reaches a piece of code in a variant.
 
-    def __init__(self, memory: Memory, code: CodeObject, kernel: Kernel) -> None:
-        self.memory, self.kernel = memory, kernel
+    longest: instructions of the longest block, at most QUANTUM: a wave's turn ends only between blocks.
+    """
+
+    def __init__(self, memory: Memory, code: CodeObject, kernel: Kernel, longest: int = QUANTUM) -> None:
+        self.memory, self.kernel, self.longest = memory, kernel, longest
         run = next(c for c in code.code if c.address <= kernel.entry < c.address + len(c.data))
         self.base, self.bytes = run.address, run.data
         self.mode = Mode.from_bits(mode_register(kernel.descriptor))
-        self.slots = np.zeros((2, len(self.bytes) // 4 + 1), dtype=np.uint64)
-        self.blocks: dict[int, Block] = {}
+        places = len(self.bytes) // 4 + 1
+        self.slots = np.zeros((2, places), dtype=np.uint64)  # functions by dword of code: EXEC all ones, any EXEC
+        self.lengths = np.zeros(places, dtype=np.uint8)
+        self.errors: dict[int, str] = {}  # why the instruction at an address cannot be run
         self.lock = threading.Lock()
         self.host = HostCode()
         self.natives = np.zeros(256, dtype=np.uint64)
-        self.native_tables: list[Any] = []
-        self.driver = _RUN_WAVES(_driver_address(self.host))
+        self.driver = _RUN_WAVES(_driver().address("run_waves"))
         addresses = host_memory.functions()
         self.memory_functions = np.array([addresses[n] for n in MEMORY_FUNCTIONS], dtype=np.uint64)
+        self.digest = hashlib.sha256(self.bytes).hexdigest()
 
     # ---- translation ---------------------------------------------------------------------------------------------------
 
     def translate(self, pc: int, full: bool) -> None:
         """Translates everything reachable from `pc` in one variant."""
         with self.lock:
-            if self.slots[0 if full else 1, (pc - self.base) // 4]:
+            slots = self.slots[0 if full else 1]
+            if slots[self._place(pc)]:
                 return
-            found = discover(self.bytes, self.base, pc)
-            self.blocks.update({a: b for a, b in found.items() if a not in self.blocks})
-            blocks = [b for a, b in sorted(found.items()) if not self.slots[0 if full else 1, (a - self.base) // 4]]
-            self._compile(blocks, full)
+            there = hashlib.sha256(np.flatnonzero(slots).tobytes()).hexdigest()
+            key = f"{self.digest}|{self.base:x}|{pc:x}|{full}|{there}|{self.longest}|{self.mode}|{definitions_digest()}"
+            notes = self.host.add(lambda: self._translation(pc, full), key)
+            self._natives_of(notes["natives"])
+            self.errors.update({int(at, 16): text for at, text in notes["errors"].items()})
+            for start, length in notes["blocks"]:
+                self.lengths[self._place(start)] = length
+                slots[self._place(start)] = self.host.address(function_name(start, full))
 
-    def _compile(self, blocks: list[Block], full: bool) -> None:
-        code = b"".join(d.raw for b in blocks for d in b.instructions)
-        starts = ",".join(f"{b.start:x}" for b in blocks)
-        text_key = f"{hashlib.sha256(code).hexdigest()}|{starts}|{self.mode}|{full}|{definitions_digest()}"
-        names = self.host.add(lambda: module_text(blocks, self.mode, full), text_key)
-        self._natives_of(names)
-        for block in blocks:
-            address = self.host.address(function_name(block.start, full))
-            self.slots[0 if full else 1, (block.start - self.base) // 4] = address
+    def _place(self, pc: int) -> int:
+        return (pc - self.base) // 4
+
+    def _translation(self, pc: int, full: bool) -> Translation:
+        slots = self.slots[0 if full else 1]
+        found = discover(self.bytes, self.base, pc, self.longest)
+        blocks = [b for a, b in sorted(found.items()) if not self.outside(a) and not slots[self._place(a)]]
+        text, natives = module_text(blocks, self.mode, full)
+        kept = [[b.start, len(b.instructions)] for b in blocks]
+        errors = {f"{b.end:x}": b.error for b in blocks if b.error is not None}
+        return Translation(text, {"natives": natives, "blocks": kept, "errors": errors})
+
+    def outside(self, pc: int) -> bool:
+        """Whether an address is no place for an instruction of this code."""
+        return not self.base <= pc < self.base + len(self.bytes) or bool(pc % 4)
 
     def _natives_of(self, names: list[str]) -> None:
         """Fills in the addresses of the natives a module calls; others stay uncompiled."""
         from gfx950.arithmetic.native import NATIVES
 
+        order = native_order() if names else []
         for name in names:
-            self.natives[native_order().index(name)] = NATIVES[name].address
+            self.natives[order.index(name)] = NATIVES[name].address
 
     # ---- running -------------------------------------------------------------------------------------------------------
 
     def run(self, launch: Launch, options: RunOptions) -> RunReport:
-        """Runs all workgroups; ascending starts, `options.threads` at once."""
-        report = RunReport()
-        ids = launch.geometry.workgroup_ids()
+        """Runs all workgroups; ascending starts, `options.threads` at once. An error is that of the first workgroup."""
+        work = _Work(launch.geometry.workgroup_ids())
         if options.threads <= 1:
-            self._work(launch, options, ids, threading.Lock(), report)
-            return report
-        lock = threading.Lock()
-        with ThreadPoolExecutor(options.threads) as pool:
-            jobs = [pool.submit(self._work, launch, options, ids, lock, report) for _ in range(options.threads)]
-            for job in jobs:
-                job.result()
-        return report
+            self._work(launch, options, work)
+        else:
+            with ThreadPoolExecutor(options.threads) as pool:
+                jobs = [pool.submit(self._work, launch, options, work) for _ in range(options.threads)]
+                try:
+                    for job in jobs:
+                        job.result()
+                finally:
+                    work.abort()
+        if work.failures:
+            raise work.failures[min(work.failures)]
+        return work.report
 
-    def _work(self, launch: Launch, options: RunOptions, ids: Iterator[Any], lock: threading.Lock, report: RunReport) -> None:
-        group = WorkgroupRunner(self, launch, options)
-        while True:
-            with lock:
-                workgroup = next(ids, None)
-            if workgroup is None:
+    def _work(self, launch: Launch, options: RunOptions, work: _Work) -> None:
+        group = WorkgroupRunner(self, launch, options, work)
+        while (item := work.take()) is not None:
+            number, workgroup = item
+            try:
+                instructions, watch = group.run(workgroup)
+            except EmulatorError as error:
+                work.fail(number, error)
                 return
-            instructions, watch = group.run(workgroup)
-            with lock:
-                report.instructions += instructions
-                report.workgroups += 1
-                report.watch = watch or report.watch
+            work.done(number, instructions, watch)
+
+
+class _Work:
+    """The workgroups of a launch, handed to threads in ascending order, and what came of them."""
+
+    def __init__(self, ids: Iterator[Dimensions]) -> None:
+        self.ids = enumerate(ids)
+        self.lock = threading.Lock()
+        self.report = RunReport()
+        self.failures: dict[int, EmulatorError] = {}
+        self.stopped = self.aborted = False
+        self._watched = -1
+
+    def take(self) -> tuple[int, Dimensions] | None:
+        """The next workgroup with its number; None when there is none or one has failed."""
+        with self.lock:
+            return None if self.stopped else next(self.ids, None)
+
+    def abort(self) -> None:
+        """No more workgroups, and those that run may stop where they are."""
+        self.stopped = self.aborted = True
+
+    def fail(self, number: int, error: EmulatorError) -> None:
+        """Notes an error: workgroups with lower numbers go on to their end, since theirs would come first."""
+        with self.lock:
+            self.failures[number] = error
+            self.stopped = True
+
+    def done(self, number: int, instructions: int, watch: Watch | None) -> None:
+        """Adds a workgroup; the watch of the last one in launch order stays."""
+        with self.lock:
+            self.report.instructions += instructions
+            self.report.workgroups += 1
+            if watch is not None and number > self._watched:
+                self.report.watch, self._watched = watch, number
 
 
 class WorkgroupRunner:
     """Memory for the waves of one workgroup at a time, reused for the next."""
 
-    def __init__(self, machine: HostMachine, launch: Launch, options: RunOptions) -> None:
-        self.machine, self.launch, self.options = machine, launch, options
+    def __init__(self, machine: HostMachine, launch: Launch, options: RunOptions, work: _Work) -> None:
+        self.machine, self.launch, self.options, self.work = machine, launch, options, work
         count = launch.geometry.waves_of((0, 0, 0))
-        self.storage = _aligned(count * WAVE_BYTES)
+        self.storage = aligned(count * WAVE_BYTES)
         self.waves = self.storage.reshape(count, WAVE_BYTES)
-        self.lds = _aligned(max(64, launch.lds_bytes))
-        self.scratch = _aligned(SCRATCH_BYTES)
+        self.lds = aligned(max(64, launch.lds_bytes))
+        self.scratch = aligned(SCRATCH_BYTES)
         self.context = np.zeros(host_memory.CONTEXT_WORDS, dtype=np.uint64)
 
-    def run(self, workgroup: tuple[int, int, int]) -> tuple[int, Watch | None]:
+    def run(self, workgroup: Dimensions) -> tuple[int, Watch | None]:
         """Runs one workgroup to its end. Returns wave instructions and the watched store."""
         states = waves(self.launch, workgroup)
         self._reset(states)
-        left = self.options.step_limit
-        while True:
-            stopped = self._call(len(states))
-            done = int(self._words(COUNT, len(states)).sum())
-            if stopped == 0:
-                return done, self._watch(workgroup)
-            if done > left:
-                raise NoProgress(
-                    f"the step limit of {left} wave instructions is used up",
-                    advice="raise step_limit, or look for a wait that nobody ends",
-                    kernel=self.machine.kernel.name,
-                    workgroup=workgroup,
-                )
+        done, limit, stopped = 0, self.options.step_limit, -1
+        while stopped != 0:
             if stopped > 0:
                 self._attend(workgroup, stopped - 1)
+            budget = min(BUDGET, limit - done + 1)
+            stopped = self._call(len(states), budget)
+            done = int(self._words(COUNT, len(states)).sum())
+            if done > limit:
+                raise self._used_up(workgroup)
+            if self.work.aborted:
+                break
+        return done, self._watch(workgroup)
 
-    def _call(self, count: int) -> int:
-        machine = self.machine
-        pointers = [a.ctypes.data for a in (self.context, machine.memory_functions, machine.natives, self.scratch)]
+    def _call(self, count: int, budget: int) -> int:
+        machine, context = self.machine, self.context
+        context[host_memory.LEFT] = budget
+        tables = [a.ctypes.data for a in (machine.slots, machine.lengths)]
+        pointers = [a.ctypes.data for a in (context, machine.memory_functions, machine.natives, self.scratch)]
+        code_bytes = 4 * machine.slots.shape[1]
+        quantum = min(self.options.quantum, 1 << 62)
         return int(
-            machine.driver(
-                self.storage.ctypes.data,
-                count,
-                machine.slots.ctypes.data,
-                machine.base,
-                4 * machine.slots.shape[1],
-                *pointers,
-                ROUNDS_A_CALL,
-                self.options.quantum,
-            )
+            machine.driver(self.storage.ctypes.data, count, *tables, machine.base, code_bytes, *pointers, quantum)
         )
 
     def _reset(self, states: tuple[WaveState, ...]) -> None:
@@ -182,49 +234,51 @@ class WorkgroupRunner:
     def _words(self, offset: int, count: int) -> Any:
         return self.waves[:count, offset : offset + 8].copy().view(np.uint64)[:, 0]
 
-    def _attend(self, workgroup: tuple[int, int, int], wave: int) -> None:
+    # ---- what needs Python ---------------------------------------------------------------------------------------------
+
+    def _attend(self, workgroup: Dimensions, wave: int) -> None:
         """A wave needs Python: translation of new code, or an error to raise."""
         row, machine = self.waves[wave], self.machine
-        pc = int(row[PC : PC + 8].view(np.uint64)[0])
-        status = int(row[STATUS : STATUS + 8].view(np.uint64)[0])
-        where: dict[str, Any] = {"kernel": machine.kernel.name, "workgroup": workgroup, "wave": wave, "pc": pc}
-        if status == 3:
+        where = self._where(workgroup, wave)
+        pc, status = where["pc"], int(row[STATUS : STATUS + 8].view(np.uint64)[0])
+        if status == FAULT:
             raise self._memory_fault(where, pc)
-        if status == 4:
-            raise UnknownInstruction(self._stop_reason(pc), **where)
-        if not machine.base <= pc < machine.base + len(machine.bytes) or pc % 4:
-            raise EmulatorError(
-                f"the program counter left the code ({machine.base:#x} .. {machine.base + len(machine.bytes):#x})",
-                advice="a jump went wrong, or the kernel has no s_endpgm at its end",
-                **where,
-            )
-        active = row[SGPRS + 4 * 126 : SGPRS + 4 * 128].view(np.uint64)[0]
+        if machine.outside(pc):
+            raise left_the_code(machine.base, machine.bytes, where)
+        if status == STOPPED:
+            raise UnknownInstruction(machine.errors[pc], **where)
+        active = row[SGPRS + 4 * EXEC : SGPRS + 4 * EXEC + 8].view(np.uint64)[0]
         machine.translate(pc, int(active) == host_memory.ALL)
 
-    def _stop_reason(self, pc: int) -> str:
-        blocks = [b for b in self.machine.blocks.values() if b.error and (b.end == pc or any(d.pc == pc for d in b.instructions))]
-        return next((str(b.error) for b in blocks), f"pc 0x{pc:x}: this instruction cannot be run")
+    def _where(self, workgroup: Dimensions, wave: int) -> dict[str, Any]:
+        pc = int(self._words(PC, len(self.waves))[wave])
+        return {"kernel": self.machine.kernel.name, "workgroup": workgroup, "wave": wave, "pc": pc}
+
+    def _used_up(self, workgroup: Dimensions) -> NoProgress:
+        """The step limit is passed: names a wave that still runs, the first if none does."""
+        running = np.flatnonzero(self._words(STATUS, len(self.waves)) == 0)
+        return out_of_steps(self.options.step_limit, self._where(workgroup, int(running[0]) if running.size else 0))
 
     def _memory_fault(self, where: dict[str, Any], pc: int) -> MemoryFault:
         lane, address, nbytes = (
             int(self.context[i]) for i in (host_memory.FAULT_LANE, host_memory.FAULT_ADDRESS, host_memory.FAULT_BYTES)
         )
-        return MemoryFault(
-            f"{nbytes}-byte access: {self.machine.memory.describe(address)}",
-            expected="an address inside a mapped buffer",
-            advice="check the index arithmetic of this lane, or map the slack the kernel prefetches into",
-            lane=lane,
-            address=address,
-            instruction=instruction_name(self.machine.bytes, self.machine.base, pc),
-            **where,
-        )
+        kind, lanes = int(self.context[host_memory.FAULT_KIND]), int(self.context[host_memory.FAULT_LANES])
+        name = instruction_name(self.machine.bytes, self.machine.base, pc)
+        if kind == host_memory.UNALIGNED:
+            return unaligned(address, nbytes, lane).located(instruction=name, **where)
+        if lanes == 0:
+            return self.machine.memory.fault(address, nbytes, SCALAR_LOAD).located(instruction=name, **where)
+        who = "a lane stores" if kind == host_memory.WRITABLE else "a lane loads"
+        return self.machine.memory.fault(address, nbytes, who, lane, lanes).located(instruction=name, **where)
 
-    def _watch(self, workgroup: tuple[int, int, int]) -> Watch | None:
+    def _watch(self, workgroup: Dimensions) -> Watch | None:
         if not self.context[host_memory.WATCH_SEEN]:
             return None
         pc = int(self.context[host_memory.WATCH_PC])
         name = instruction_name(self.machine.bytes, self.machine.base, pc)
-        return Watch(workgroup, int(self.context[host_memory.WATCH_WAVE]), int(self.context[host_memory.WATCH_LANE]), pc, name)
+        wave, lane = (int(self.context[i]) for i in (host_memory.WATCH_WAVE, host_memory.WATCH_LANE))
+        return Watch(workgroup, wave, lane, pc, name)
 
 
 def instruction_name(code: bytes, base: int, pc: int) -> str:
@@ -235,44 +289,29 @@ def instruction_name(code: bytes, base: int, pc: int) -> str:
         return str(error)
 
 
-def _aligned(nbytes: int) -> Any:
+def aligned(nbytes: int) -> Any:
     """A zeroed uint8 array whose first byte lies on a cache line."""
     room = np.zeros(nbytes + 64, dtype=np.uint8)
     start = -room.ctypes.data % 64
     return room[start : start + nbytes]
 
 
-_DRIVERS: dict[str, HostCode] = {}
+@functools.cache
+def _driver() -> HostCode:
+    code = HostCode(opt=2)
+    code.add(lambda: Translation(DRIVER), f"driver|{hashlib.sha256(DRIVER.encode()).hexdigest()}")
+    return code
 
 
-def _driver_address(like: HostCode) -> int:
-    if "driver" not in _DRIVERS:
-        code = HostCode(opt=2)
-        code.add(lambda: (DRIVER, []), f"driver|{hashlib.sha256(DRIVER.encode()).hexdigest()}")
-        _DRIVERS["driver"] = code
-    return _DRIVERS["driver"].address("run_waves")
-
-
+@functools.cache
 def definitions_digest() -> str:
     """A digest of every file whose change can change translated code."""
-    if "digest" not in _DIGESTS:
-        import emu
-        import gfx950
+    import emu
+    import gfx950
 
-        total = hashlib.sha256()
-        for package in (gfx950, emu):
-            for folder in package.__path__:
-                for path in sorted(_python_files(folder)):
-                    with open(path, "rb") as file:
-                        total.update(file.read())
-        _DIGESTS["digest"] = total.hexdigest()
-    return _DIGESTS["digest"]
-
-
-_DIGESTS: dict[str, str] = {}
-
-
-def _python_files(folder: str) -> list[str]:
-    from pathlib import Path
-
-    return [str(p) for p in Path(folder).rglob("*.py")]
+    total = hashlib.sha256()
+    for package in (gfx950, emu):
+        for folder in package.__path__:
+            for path in sorted(Path(folder).rglob("*.py")):
+                total.update(path.read_bytes())
+    return total.hexdigest()

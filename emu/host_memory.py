@@ -1,7 +1,8 @@
 """Memory instructions of translated code: compiled functions called by address, checked like emu.memory and emu.numpy_memory.
 
-Each takes the context (uint64 words, see `Context`), the lanes' addresses, EXEC, the data registers (word-major, 64 lanes)
+Each takes the context (uint64 words, listed below), the lanes' addresses, EXEC, the data registers (word-major, 64 lanes)
 and returns 0, or 1 after writing the fault into the context. A store checks every lane before it writes anything.
+They may overwrite the addresses of inactive lanes.
 """
 
 from __future__ import annotations
@@ -9,8 +10,13 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-LDS, LDS_BYTES, TABLE, FAULT_LANE, FAULT_ADDRESS, FAULT_BYTES, WATCH_LOW, WATCH_HIGH, WATCH_PC, WATCH_LANE, WATCH_SEEN, STORED, WATCH_WAVE, WAVE = range(14)
-CONTEXT_WORDS = 16
+LDS, LDS_BYTES, TABLE = range(3)
+FAULT_LANE, FAULT_ADDRESS, FAULT_BYTES, FAULT_KIND, FAULT_LANES = range(3, 8)
+WATCH_LOW, WATCH_HIGH, WATCH_PC, WATCH_LANE, WATCH_SEEN, WATCH_WAVE = range(8, 14)
+# The driver's own: the wave that runs, then its place in the schedule. LEFT: instructions it may still run.
+WAVE, NEXT_WAVE, SPENT, LEFT, RUNNING, WAITING = range(14, 20)
+CONTEXT_WORDS = 24
+READABLE, WRITABLE, UNALIGNED = 1, 2, 4  # kinds of fault: not readable, not writable, an atomic off its alignment
 ALL = (1 << 64) - 1
 
 

@@ -145,7 +145,7 @@ class Memory:
         """
         buffer = self._owner(address)
         if nbytes < 0 or buffer is None or address + nbytes > buffer.address + buffer.nbytes:
-            raise self._fault(address, nbytes, "the host looked at")
+            raise self.fault(address, nbytes, "the host looked at")
         offset = address - buffer.address
         window = self._bytes[buffer.regions.start][offset : offset + nbytes]
         if not buffer.writable:
@@ -250,9 +250,10 @@ class Memory:
         bad = np.flatnonzero(mask & ~good)
         if bad.size:
             verb = "stores" if need == WRITABLE else "loads"
-            raise self._fault(int(addresses[bad[0]]), nbytes, f"a lane {verb}", int(bad[0]), len(bad))
+            raise self.fault(int(addresses[bad[0]]), nbytes, f"a lane {verb}", int(bad[0]), len(bad))
 
-    def _fault(self, address: int, nbytes: int, who: str, lane: int | None = None, lanes: int = 1) -> MemoryFault:
+    def fault(self, address: int, nbytes: int, who: str, lane: int | None = None, lanes: int = 1) -> MemoryFault:
+        """The error of an access that is not allowed. who: the start of its sentence. lanes: how many lanes fault."""
         buffer = self._owner(address)
         count = f" ({lanes} lanes of the wave fault, this is the lowest)" if lanes > 1 else ""
         what = f"{who} {nbytes} bytes at {self.describe(address)}{count}"

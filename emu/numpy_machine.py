@@ -9,12 +9,12 @@ import numpy as np
 
 from emu.code_object import CodeObject, Kernel
 from emu.dispatch import RunOptions, RunReport, Watch
-from emu.errors import EmulatorError, MemoryFault, NoProgress, UnknownInstruction
-from emu.execute import Transfer, UnsupportedForm
+from emu.errors import EmulatorError, MemoryFault, UnknownInstruction, left_the_code, out_of_steps
+from emu.execute import PC_MASK, Transfer, UnsupportedForm
 from emu.launch_state import Launch, WaveState, mode_register, waves
 from emu.memory import Memory
 from emu.wave import Wave
-from gfx950.isa.encoding import DecodeError, Decoded, decode
+from gfx950.isa.encoding import Decoded, DecodeError, decode
 from gfx950.lanes import Mode
 
 
@@ -26,7 +26,6 @@ class RunningWave:
     index: int
     wave: Wave
     status: str = "run"
-    instructions: int = 0
 
 
 class NumpyMachine:
@@ -50,10 +49,10 @@ class NumpyMachine:
     def _run_workgroup(self, launch: Launch, workgroup: Any, options: RunOptions, report: RunReport) -> None:
         lds = np.zeros(launch.lds_bytes, dtype=np.uint8)
         running = [self._start(s, lds, workgroup) for s in waves(launch, workgroup)]
+        last = report.instructions + options.step_limit
         while any(w.status != "end" for w in running):
             for one in running:
-                if one.status == "run":
-                    self._turn(one, options, report)
+                self._turn(one, options, report, last)
             if all(w.status != "run" for w in running):
                 for one in running:
                     one.status = "run" if one.status == "barrier" else one.status
@@ -65,11 +64,14 @@ class NumpyMachine:
         wave.pc = state.pc
         return RunningWave(workgroup, state.wave, wave)
 
-    def _turn(self, one: RunningWave, options: RunOptions, report: RunReport) -> None:
+    def _turn(self, one: RunningWave, options: RunOptions, report: RunReport, last: int) -> None:
+        """At most a quantum of one wave; `last`: the instructions of the launch with which the workgroup must be done."""
         for _ in range(options.quantum):
             if one.status != "run":
                 return
             self.step(one, options, report)
+            if report.instructions > last:
+                raise out_of_steps(options.step_limit, self._where(one))
 
     def step(self, one: RunningWave, options: RunOptions, report: RunReport) -> None:
         """One instruction of one wave."""
@@ -81,24 +83,22 @@ class NumpyMachine:
             transfer = wave.step(decoded)
         except MemoryFault as fault:
             raise fault.located(instruction=decoded.instruction.name, **self._where(one)) from None
-        except (UnsupportedForm, ValueError) as error:
-            raise UnknownInstruction(f"{decoded.instruction.name}: {error}", **self._where(one)) from error
+        except (UnsupportedForm, EmulatorError, ValueError) as error:
+            text = f"pc 0x{decoded.pc:x}: {decoded.instruction.name}: {error}"
+            raise UnknownInstruction(text, **self._where(one)) from error
         if options.watch is not None:
             self._note_watch(one, decoded, options.watch, report)
         for observer in options.observers:
             observer.after(one, decoded)
         self._move(one, decoded, transfer)
-        one.instructions += 1
         report.instructions += 1
         report.mnemonics[decoded.instruction.name] = report.mnemonics.get(decoded.instruction.name, 0) + 1
-        if one.instructions > options.step_limit:
-            raise NoProgress(f"the step limit of {options.step_limit} wave instructions is used up", **self._where(one))
 
     def _fetch(self, one: RunningWave) -> Decoded:
         pc = one.wave.pc
         if pc not in self.decoded:
-            if not self.base <= pc < self.base + len(self.bytes):
-                raise EmulatorError("the program counter left the code", advice="a jump went wrong", **self._where(one))
+            if not self.base <= pc < self.base + len(self.bytes) or pc % 4:
+                raise left_the_code(self.base, self.bytes, self._where(one))
             try:
                 self.decoded[pc] = decode(self.bytes, pc, self.base)
             except DecodeError as error:
@@ -119,10 +119,10 @@ class NumpyMachine:
         if transfer is None:
             wave.pc = following
         elif transfer.kind == "jump":
-            wave.pc = int(transfer.target[0])
+            wave.pc = int(transfer.target[0]) & PC_MASK
         elif transfer.kind == "branch":
             taken = transfer.condition is None or bool(transfer.condition[0])
-            wave.pc = transfer.target if taken else following
+            wave.pc = transfer.target & PC_MASK if taken else following
         else:
             one.status = transfer.kind
             wave.pc = following

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 L = TypeVar("L", bound=Lanes)
 
+SCALAR_LOAD = "a scalar load reads"  # how its fault begins
 LDS_RANGE = rule(
     "lds.range",
     Evidence.spec,
@@ -66,18 +67,21 @@ def _in_turn(lanes: Any, bytes_of: Callable[[int], Any], operands: Sequence[L], 
     return kind(engine, old)
 
 
+def unaligned(address: int, size: int, lane: int) -> MemoryFault:
+    """The error of an atomic on memory off its natural alignment [rule atomic.alignment]."""
+    return MemoryFault(
+        f"an atomic of {size} bytes at {address:#x}, which is not aligned",
+        expected=f"an address that is a multiple of {size}",
+        advice="check the index arithmetic of the atomic",
+        lane=lane,
+        address=address,
+    )
+
+
 def _check_alignment(addresses: Any, active: Any, size: int) -> None:
-    """Atomics on memory must be naturally aligned [rule atomic.alignment]."""
     bad = np.flatnonzero(active & (addresses % np.uint64(size) != 0))
     if bad.size:
-        at = int(addresses[bad[0]])
-        raise MemoryFault(
-            f"an atomic of {size} bytes at {at:#x}, which is not aligned",
-            expected=f"an address that is a multiple of {size}",
-            advice="check the index arithmetic of the atomic",
-            lane=int(bad[0]),
-            address=at,
-        )
+        raise unaligned(int(addresses[bad[0]]), size, int(bad[0]))
 
 
 class LdsLanes:
@@ -146,7 +150,11 @@ class ScalarReads:
 
     def load(self, address: U64, words: int) -> tuple[U32, ...]:
         """Consecutive dwords."""
-        data = self.wave.address_space.view(int(address.raw[0]), 4 * words).view(np.uint32)
+        space, first = self.wave.address_space, int(address.raw[0])
+        try:
+            data = space.view(first, 4 * words).view(np.uint32)
+        except MemoryFault:
+            raise space.fault(first, 4 * words, SCALAR_LOAD) from None
         return tuple(U32(self.wave.engine, data[i : i + 1].copy()) for i in range(words))
 
     def load_bounded(self, address: U64, words: int, available: U64) -> tuple[U32, ...]:

@@ -1,30 +1,27 @@
 """Translation: the basic blocks of a kernel become host functions, compiled by LLVM at opt level 0 and kept on disk.
 
 A block is at most `QUANTUM` instructions, so that the scheduler can switch waves between blocks. Each block exists twice:
-for EXEC all ones (stores are plain) and for any EXEC (stores blend); the driver picks by EXEC at entry.
+for EXEC all ones (stores are plain) and for any EXEC (stores blend); the driver picks by EXEC at entry. Instructions that
+differ only in their registers share one function, which gets the registers' places: LLVM's time goes by distinct forms.
 """
 
 from __future__ import annotations
 
-import hashlib
-import os
-import platform
-import tempfile
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, TypeVar
 
 from emu.engines.host_engine import HostEngine, Value
-from emu.execute import EXEC, Transfer, UnsupportedForm, execute
 from emu.errors import EmulatorError
-from gfx950.isa.encoding import DecodeError, Decoded, decode
+from emu.execute import EXEC, PC_MASK, VCC, Transfer, UnsupportedForm, check_scalar, check_vector, execute
+from gfx950.isa.encoding import Decoded, DecodeError, decode
 from gfx950.lanes import U32, U64, Lanes, Mode
 
 L = TypeVar("L", bound=Lanes)
 
 QUANTUM = 32
-VERSION = "1"  # part of every cache key: change it when emitted code changes meaning
+INLINE_LINES = 5  # a shorter instruction is cheaper in place than as a call
 
 # One wave in memory: vector registers, then scalar registers, then the words below, in bytes.
 SGPRS = 512 * 256
@@ -48,6 +45,7 @@ MEMORY_FUNCTIONS = (
     "global_places",
 )
 SCRATCH_BYTES = 256 * 128
+COMMON = ("%wave", "%context", "%memory", "%natives", "%scratch")  # what every block gets
 
 
 @dataclass
@@ -58,14 +56,18 @@ class Block:
     instructions: list[Decoded] = field(default_factory=list)
     error: str | None = None
 
+    def cut(self, count: int, error: str) -> None:
+        """Keeps `count` instructions: the next cannot be run."""
+        self.instructions, self.error = self.instructions[:count], error
+
     @property
     def end(self) -> int:
         """The address after the last instruction."""
         return self.instructions[-1].pc + self.instructions[-1].nbytes if self.instructions else self.start
 
 
-def discover(code: bytes, base: int, entry: int) -> dict[int, Block]:
-    """The basic blocks reachable from `entry` by direct branches, cut at QUANTUM instructions."""
+def discover(code: bytes, base: int, entry: int, longest: int = QUANTUM) -> dict[int, Block]:
+    """The basic blocks reachable from `entry` by direct branches, cut at `longest` instructions."""
     decoded: dict[int, Decoded | str] = {}
     leaders = {entry}
     work = [entry]
@@ -87,7 +89,7 @@ def discover(code: bytes, base: int, entry: int) -> dict[int, Block]:
                     leaders.add(pc)
                 else:
                     break
-    return {pc: _collect(decoded, leaders, pc) for pc in _with_cuts(decoded, leaders)}
+    return {pc: _collect(decoded, leaders, pc, longest) for pc in _with_cuts(decoded, leaders, longest)}
 
 
 def _targets(one: Decoded) -> list[int]:
@@ -109,7 +111,7 @@ def _falls_through(one: Decoded) -> bool:
     return flow == "barrier"
 
 
-def _with_cuts(decoded: dict[int, Decoded | str], leaders: set[int]) -> list[int]:
+def _with_cuts(decoded: dict[int, Decoded | str], leaders: set[int], longest: int) -> list[int]:
     """The leaders and the places where long blocks are cut."""
     starts = []
     for leader in sorted(leaders):
@@ -120,16 +122,16 @@ def _with_cuts(decoded: dict[int, Decoded | str], leaders: set[int]) -> list[int
             count += 1
             if pc in leaders:
                 break
-            if count == QUANTUM:
+            if count == longest:
                 starts.append(pc)
                 count = 0
     return starts
 
 
-def _collect(decoded: dict[int, Decoded | str], leaders: set[int], start: int) -> Block:
+def _collect(decoded: dict[int, Decoded | str], leaders: set[int], start: int, longest: int) -> Block:
     block = Block(start)
     pc = start
-    while len(block.instructions) < QUANTUM:
+    while len(block.instructions) < longest:
         one = decoded.get(pc)
         if not isinstance(one, Decoded):
             block.error = one or f"pc 0x{pc:x}: no code there"
@@ -149,24 +151,33 @@ class BlockState:
         self.host = engine
         self.full = full  # EXEC is known to be all ones
         self.pc = 0
+        self.places: list[int] = []  # byte offsets of the registers of the instruction being emitted
 
     def _at(self, offset: int) -> str:
+        """The place of a register: a numbered one is a parameter of the instruction's function."""
+        if offset < SGPRS + 4 * VCC:
+            self.places.append(offset)
+            return f"%p{len(self.places) - 1}"
         return self.host.define(f"getelementptr i8, ptr %wave, i64 {offset}", 64, False).text
 
     def sgpr(self, index: int) -> Value:
+        check_scalar(index)
         if index in (EXEC, EXEC + 1) and self.full:
             return self.host.constant(0xFFFFFFFF, 32)
         return self.host.define(f"load i32, ptr {self._at(SGPRS + 4 * index)}", 32, False)
 
     def set_sgpr(self, index: int, value: Value) -> None:
+        check_scalar(index)
         if index in (EXEC, EXEC + 1):
             self.full = False
         self.host.emit(f"store {self.host.typed(value, False)}, ptr {self._at(SGPRS + 4 * index)}")
 
     def vgpr(self, index: int) -> Value:
+        check_vector(index)
         return self.host.define(f"load <64 x i32>, ptr {self._at(256 * index)}, align 64", 32, True)
 
     def set_vgpr(self, index: int, value: Value, mask: Value | None) -> None:
+        check_vector(index)
         at = self._at(256 * index)
         if mask is not None and not (mask.constant and mask.text == "true"):
             old = self.host.define(f"load <64 x i32>, ptr {at}, align 64", 32, True)
@@ -203,15 +214,15 @@ class HostLanes:
     """LDS or global memory: calls of the compiled memory functions through the scratch area."""
 
     def __init__(self, state: BlockState, decoded: Decoded, space: str) -> None:
-        self.state, self.host, self.pc, self.space = state, state.host, decoded.pc, space
+        self.state, self.host, self.space = state, state.host, space
 
     def _call(self, name: str, address: U32 | U64, nbytes: int, data: str, pc: bool = False) -> None:
         host = self.host
-        wide = host.apply("zext", 32 if self.space == "lds" else 64, address.raw)
+        wide = host.apply("zext", 64, address.raw)
         host.emit(f"store {host.typed(wide, True)}, ptr %scratch, align 64")
         active = host.operand(self.state.exec_bits(), False)
-        more = f", i64 {self.pc}" if pc else ""
-        _checked_call(host, name, f"ptr %scratch, i64 {active}, ptr {data}, i64 {nbytes}{more}", self.pc)
+        more = ", i64 %pc" if pc else ""
+        _checked_call(host, name, f"ptr %scratch, i64 {active}, ptr {data}, i64 {nbytes}{more}")
 
     def load(self, address: U32 | U64, nbytes: int) -> tuple[U32, ...]:
         """Words of `nbytes` bytes a lane."""
@@ -235,8 +246,8 @@ class HostLanes:
         host.emit(f"store <64 x i{width}> zeroinitializer, ptr {places[0]}, align 64")
         host.emit(f"store {host.typed(host.apply('zext', 64, address.raw), True)}, ptr %scratch, align 64")
         active = host.operand(self.state.exec_bits(), False)
-        more = f", i64 {self.pc}" if self.space == "global" else ""
-        _checked_call(host, f"{self.space}_places", f"ptr %scratch, i64 {active}, i64 {width // 8}{more}", self.pc)
+        more = ", i64 %pc" if self.space == "global" else ""
+        _checked_call(host, f"{self.space}_places", f"ptr %scratch, i64 {active}, i64 {width // 8}{more}")
         _emit_turns(
             host,
             places,
@@ -251,7 +262,7 @@ class HostScalarReads:
     """SMEM."""
 
     def __init__(self, state: BlockState, decoded: Decoded) -> None:
-        self.state, self.host, self.pc = state, state.host, decoded.pc
+        self.state, self.host = state, state.host
 
     def load(self, address: U64, words: int) -> tuple[U32, ...]:
         """Consecutive dwords."""
@@ -265,7 +276,7 @@ class HostScalarReads:
 
     def _load(self, address: U64, words: int, count: str) -> tuple[U32, ...]:
         data = _scratch(self.host, 1024)
-        _checked_call(self.host, "scalar_load", f"{self.host.typed(address.raw, False)}, ptr {data}, {count}", self.pc)
+        _checked_call(self.host, "scalar_load", f"{self.host.typed(address.raw, False)}, ptr {data}, {count}")
         results = []
         for i in range(words):
             at = self.host.define(f"getelementptr i8, ptr {data}, i64 {4 * i}", 64, False)
@@ -319,8 +330,8 @@ def _scratch(host: HostEngine, offset: int) -> str:
     return host.define(f"getelementptr i8, ptr %scratch, i64 {offset}", 64, False).text
 
 
-def _checked_call(host: HostEngine, name: str, arguments: str, pc: int) -> None:
-    """Calls a memory function; a fault leaves the block with the instruction's address."""
+def _checked_call(host: HostEngine, name: str, arguments: str) -> None:
+    """Calls a memory function; a fault leaves the instruction's function with 1."""
     slot = host.define(f"getelementptr ptr, ptr %memory, i64 {MEMORY_FUNCTIONS.index(name)}", 64, False)
     function = host.define(f"load ptr, ptr {slot.text}", 64, False)
     status = host.define(f"call i64 {function.text}(ptr %context, {arguments})", 64, False)
@@ -328,7 +339,7 @@ def _checked_call(host: HostEngine, name: str, arguments: str, pc: int) -> None:
     label = host.name()[1:]
     host.emit(f"br i1 {bad.text}, label %fault_{label}, label %go_{label}")
     host.lines.append(f"fault_{label}:")
-    host.emit(f"ret i64 {_result(FAULT, pc)}")
+    host.emit("ret i64 1")
     host.lines.append(f"go_{label}:")
 
 
@@ -342,229 +353,134 @@ def function_name(pc: int, full: bool) -> str:
     return f"block_{pc:x}_{'full' if full else 'part'}"
 
 
-def emit_block(engine: HostEngine, block: Block, full: bool) -> None:
-    """Appends the host function of one block to the engine's lines."""
-    engine.lines.append(
-        f"define i64 @{function_name(block.start, full)}(ptr %wave, ptr %context, ptr %memory, ptr %natives, ptr %scratch) {{"
-    )
-    state = BlockState(engine, full)
-    transfer: Transfer | None = None
-    done = 0
-    for one in block.instructions:
+class Emitter:
+    """The functions of one module: those of blocks, and those of the forms of instructions that blocks call."""
+
+    def __init__(self, mode: Mode, full: bool) -> None:
+        self.engine = HostEngine(mode)
+        self.full = full
+        self.forms: dict[str, str] = {}  # name of a form's function by its parameters and body
+        self.blocks: list[str] = []
+
+    def text(self) -> str:
+        """The module."""
+        forms = (f"define internal i64 @{name}{text}" for text, name in self.forms.items())
+        return "\n".join([*sorted(self.engine.declared), *forms, *self.blocks, ""])
+
+    def block(self, block: Block) -> None:
+        """Appends the host function of one block. An instruction that cannot be run cuts it short."""
+        parameters = ", ".join(f"ptr {name}" for name in COMMON)
+        self.blocks.append(f"define i64 @{function_name(block.start, self.full)}({parameters}) {{")
+        state = BlockState(self.engine, self.full)
+        transfer: Transfer | None = None
+        for done, one in enumerate(block.instructions):
+            try:
+                transfer = self._emit(one, state)
+            except (UnsupportedForm, EmulatorError, ValueError) as error:
+                block.cut(done, f"pc 0x{one.pc:x}: {one.instruction.name}: {error}")
+                break
+            if transfer is None:
+                self.blocks += self._call(one, state.places)
+            else:
+                self.blocks += _inlined(self.engine.lines, state.places, one.pc)
+        self._leave(block, transfer)
+
+    def _emit(self, one: Decoded, state: BlockState) -> Transfer | None:
+        """The instruction's body in the engine's lines, with its registers as `%p0`, `%p1`, ..."""
+        self.engine.restart()
+        state.places.clear()
         state.pc = one.pc
-        try:
-            transfer = execute(one, state)
-        except (UnsupportedForm, EmulatorError, ValueError) as error:
-            block.error = f"pc 0x{one.pc:x}: {one.instruction.name}: {error}"
-            _emit_return(engine, _result(STOPPED, one.pc), done)
-            return
-        done += 1
-    if block.error is not None:
-        _emit_return(engine, _result(STOPPED, block.end), done)
-    else:
-        _emit_transfer(engine, transfer, block.end, done)
+        return execute(one, state)
+
+    def _call(self, one: Decoded, places: Sequence[int]) -> list[str]:
+        """The lines of a block that run the instruction just emitted."""
+        body, pc = self.engine.lines, one.pc
+        if len(body) <= INLINE_LINES and not any(line.endswith(":") for line in body):
+            return _inlined(body, places, pc)
+        text = "\n".join([*body, "  ret i64 0", "}"])
+        common = [f"ptr {name}" for name in COMMON if f"{name} " in text or f"{name}," in text or f"{name})" in text]
+        at_pc = ["i64 %pc"] if "i64 %pc" in text else []
+        parameters = ", ".join([*common, *at_pc, *(f"ptr %p{i}" for i in range(len(places)))])
+        name = self.forms.setdefault(f"({parameters}) {{\n{text}", f"form_{len(self.forms)}")
+        arguments = ", ".join(
+            [*common, *(f"i64 {pc}" for _ in at_pc), *(f"ptr %r{pc:x}_{i}" for i in range(len(places)))]
+        )
+        lines = _place_lines(places, pc)
+        if "ret i64 1" not in text:
+            return [*lines, f"  call i64 @{name}({arguments})"]
+        return [*lines, *_guarded(f"call i64 @{name}({arguments})", pc)]
+
+    def _leave(self, block: Block, transfer: Transfer | None) -> None:
+        """Counts the instructions and returns where control goes."""
+        engine = self.engine
+        engine.restart()
+        if block.error is not None:
+            result = str(_result(STOPPED, block.end))
+        else:
+            result = _destination(engine, transfer, block)
+        at = engine.define(f"getelementptr i8, ptr %wave, i64 {COUNT}", 64, False)
+        old = engine.define(f"load i64, ptr {at.text}", 64, False)
+        new = engine.define(f"add i64 {old.text}, {len(block.instructions)}", 64, False)
+        engine.emit(f"store i64 {new.text}, ptr {at.text}")
+        engine.emit(f"ret i64 {result}")
+        self.blocks += [*engine.lines, "}"]
 
 
-def _emit_return(engine: HostEngine, result: int | str, count: int) -> None:
-    at = engine.define(f"getelementptr i8, ptr %wave, i64 {COUNT}", 64, False)
-    old = engine.define(f"load i64, ptr {at.text}", 64, False)
-    new = engine.define(f"add i64 {old.text}, {count}", 64, False)
-    engine.emit(f"store i64 {new.text}, ptr {at.text}")
-    engine.emit(f"ret i64 {result}")
-    engine.lines.append("}")
-
-
-def _emit_transfer(engine: HostEngine, transfer: Transfer | None, following: int, count: int) -> None:
+def _destination(engine: HostEngine, transfer: Transfer | None, block: Block) -> str:
+    """What the block returns: the kind in the top bits, the program counter below."""
+    following = block.end
     if transfer is None:
-        _emit_return(engine, _result(RUN, following), count)
-    elif transfer.kind in ("end", "barrier"):
-        _emit_return(engine, _result(END if transfer.kind == "end" else BARRIER, following), count)
-    elif transfer.kind == "jump":
-        _emit_return(engine, transfer.target.text, count)
-    elif transfer.condition is None:
-        _emit_return(engine, _result(RUN, transfer.target), count)
-    else:
-        condition = engine.typed(transfer.condition, False)
-        chosen = engine.define(f"select {condition}, i64 {transfer.target}, i64 {following}", 64, False)
-        _emit_return(engine, chosen.text, count)
+        return str(_result(RUN, following))
+    if transfer.kind in ("end", "barrier"):
+        return str(_result(END if transfer.kind == "end" else BARRIER, following))
+    prefix = _prefix(block.instructions[-1].pc)
+    if transfer.kind == "jump":
+        return engine.define(f"and i64 {_renamed(transfer.target.text, prefix)}, {PC_MASK}", 64, False).text
+    if transfer.condition is None:
+        return str(_result(RUN, transfer.target & PC_MASK))
+    condition = _renamed(engine.typed(transfer.condition, False), prefix)
+    return engine.define(f"select {condition}, i64 {transfer.target & PC_MASK}, i64 {following}", 64, False).text
+
+
+def _prefix(pc: int) -> str:
+    return f"%i{pc:x}_"
+
+
+def _renamed(text: str, prefix: str) -> str:
+    """An instruction's own names made unique in a block."""
+    return _OWN_NAMES.sub(rf"{prefix}\1", text)
+
+
+_OWN_NAMES = re.compile(r"%(v\d+)")
+_PLACES = re.compile(r"%p(\d+)")
+
+
+def _inlined(body: Sequence[str], places: Sequence[int], pc: int) -> list[str]:
+    """An instruction's lines in a block of others."""
+    text = _PLACES.sub(rf"%r{pc:x}_\1", _renamed("\n".join(body), _prefix(pc)))
+    return [*_place_lines(places, pc), *([text] if text else [])]
+
+
+def _place_lines(places: Sequence[int], pc: int) -> list[str]:
+    """The places of an instruction's registers in the wave."""
+    return [f"  %r{pc:x}_{i} = getelementptr i8, ptr %wave, i64 {offset}" for i, offset in enumerate(places)]
+
+
+def _guarded(call: str, pc: int) -> list[str]:
+    """A call that may fault: then the block is left with the instruction's address."""
+    return [
+        f"  %s{pc:x} = {call}",
+        f"  %b{pc:x} = icmp ne i64 %s{pc:x}, 0",
+        f"  br i1 %b{pc:x}, label %fault{pc:x}, label %go{pc:x}",
+        f"fault{pc:x}:",
+        f"  ret i64 {_result(FAULT, pc)}",
+        f"go{pc:x}:",
+    ]
 
 
 def module_text(blocks: Sequence[Block], mode: Mode, full: bool) -> tuple[str, list[str]]:
     """The LLVM module of the blocks in one variant, and the names of the natives it calls by index."""
-    engine = HostEngine(mode)
+    emitter = Emitter(mode, full)
     for block in blocks:
-        emit_block(engine, block, full)
-    return "\n".join([*sorted(engine.declared), *engine.lines, ""]), engine.native_names
-
-
-DRIVER = f"""
-; Runs the waves of a workgroup in turn, a block each. Returns 0 when all have ended, else 1 + the index of a wave that
-; needs Python: its status says why (fault, stopped, or run with no translation of its address).
-define i64 @run_waves(ptr %waves, i64 %count, ptr %tables, i64 %base, i64 %bytes, ptr %context, ptr %memory, ptr %natives, ptr %scratch, i64 %rounds, i64 %quantum) {{
-entry:
-  br label %round
-round:
-  %left = phi i64 [ %rounds, %entry ], [ %left.next, %next.round ]
-  %out = icmp eq i64 %left, 0
-  br i1 %out, label %limit, label %wave
-wave:
-  %w = phi i64 [ 0, %round ], [ %w.next, %wave.end ]
-  %running = phi i64 [ 0, %round ], [ %running.next, %wave.end ]
-  %waiting = phi i64 [ 0, %round ], [ %waiting.next, %wave.end ]
-  %offset = mul i64 %w, {WAVE_BYTES}
-  %self = getelementptr i8, ptr %waves, i64 %offset
-  %status.at = getelementptr i8, ptr %self, i64 {STATUS}
-  %pc.at = getelementptr i8, ptr %self, i64 {PC}
-  %exec.at = getelementptr i8, ptr %self, i64 {SGPRS + 4 * EXEC}
-  %count.at = getelementptr i8, ptr %self, i64 {COUNT}
-  %count.start = load i64, ptr %count.at
-  %wave.at = getelementptr i64, ptr %context, i64 13
-  store i64 %w, ptr %wave.at
-  %status = load i64, ptr %status.at
-  %is.run = icmp eq i64 %status, {RUN}
-  br i1 %is.run, label %step, label %wave.done
-step:
-  %pc = load i64, ptr %pc.at
-  %rel = sub i64 %pc, %base
-  %inside = icmp ult i64 %rel, %bytes
-  %low = and i64 %rel, 3
-  %aligned = icmp eq i64 %low, 0
-  %good = and i1 %inside, %aligned
-  br i1 %good, label %lookup, label %python
-lookup:
-  %exec = load i64, ptr %exec.at
-  %is.full = icmp eq i64 %exec, -1
-  %half = select i1 %is.full, i64 0, i64 %bytes
-  %doubled.rel = shl i64 %rel, 1
-  %doubled.half = shl i64 %half, 1
-  %entry.offset = add i64 %doubled.rel, %doubled.half
-  %slot = getelementptr i8, ptr %tables, i64 %entry.offset
-  %function = load ptr, ptr %slot
-  %missing = icmp eq ptr %function, null
-  br i1 %missing, label %python, label %call
-call:
-  %result = call i64 %function(ptr %self, ptr %context, ptr %memory, ptr %natives, ptr %scratch)
-  %new.pc = and i64 %result, {(1 << KIND_SHIFT) - 1}
-  %kind = lshr i64 %result, {KIND_SHIFT}
-  store i64 %new.pc, ptr %pc.at
-  store i64 %kind, ptr %status.at
-  %fine = icmp ule i64 %kind, {END}
-  br i1 %fine, label %again, label %python
-again:
-  %goes = icmp eq i64 %kind, {RUN}
-  %count.now = load i64, ptr %count.at
-  %spent = sub i64 %count.now, %count.start
-  %more = icmp ult i64 %spent, %quantum
-  %stay = and i1 %goes, %more
-  br i1 %stay, label %step, label %wave.done
-wave.done:
-  %last = load i64, ptr %status.at
-  %last.run = icmp eq i64 %last, {RUN}
-  %last.wait = icmp eq i64 %last, {BARRIER}
-  %one.run = zext i1 %last.run to i64
-  %one.wait = zext i1 %last.wait to i64
-  %running.next = add i64 %running, %one.run
-  %waiting.next = add i64 %waiting, %one.wait
-  br label %wave.end
-wave.end:
-  %w.next = add i64 %w, 1
-  %more.waves = icmp ult i64 %w.next, %count
-  br i1 %more.waves, label %wave, label %round.end
-round.end:
-  %left.next = sub i64 %left, 1
-  %some.run = icmp ne i64 %running.next, 0
-  br i1 %some.run, label %next.round, label %all.stand
-all.stand:
-  %some.wait = icmp ne i64 %waiting.next, 0
-  br i1 %some.wait, label %release, label %finished
-release:
-  %r = phi i64 [ 0, %all.stand ], [ %r.next, %release.next ]
-  %r.offset = mul i64 %r, {WAVE_BYTES}
-  %r.self = getelementptr i8, ptr %waves, i64 %r.offset
-  %r.status.at = getelementptr i8, ptr %r.self, i64 {STATUS}
-  %r.status = load i64, ptr %r.status.at
-  %r.waits = icmp eq i64 %r.status, {BARRIER}
-  br i1 %r.waits, label %free, label %release.next
-free:
-  store i64 {RUN}, ptr %r.status.at
-  br label %release.next
-release.next:
-  %r.next = add i64 %r, 1
-  %r.more = icmp ult i64 %r.next, %count
-  br i1 %r.more, label %release, label %next.round
-next.round:
-  br label %round
-python:
-  %index = add i64 %w, 1
-  ret i64 %index
-limit:
-  ret i64 -1
-finished:
-  ret i64 0
-}}
-"""
-
-
-class HostCode:
-    """Compiles LLVM text to host code and keeps the objects on disk.
-
-    Cache folder: GFX950_CACHE, else the user's cache folder; an unwritable folder costs only time.
-    """
-
-    def __init__(self, opt: int = 0) -> None:
-        import llvmlite.binding as llvm
-
-        llvm.initialize_native_target()
-        llvm.initialize_native_asmprinter()
-        self.llvm = llvm
-        features = llvm.get_host_cpu_features().flatten()
-        cpu = llvm.get_host_cpu_name()
-        self.machine = llvm.Target.from_default_triple().create_target_machine(
-            cpu=cpu, features=features, opt=opt, jit=True, codemodel="jitdefault"
-        )
-        self.key = "|".join(
-            (VERSION, cpu, features, str(opt), ".".join(map(str, llvm.llvm_version_info)), platform.machine())
-        )
-        self.engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), self.machine)
-
-    def add(self, text_of: Any, key: str) -> list[str]:
-        """Makes the functions of a module available. text_of() -> (LLVM text, native names) runs only on a cache miss."""
-        digest = hashlib.sha256(f"{self.key}|{key}".encode()).hexdigest()
-        path = cache_folder() / f"{digest}.o"
-        try:
-            names, _, data = path.read_bytes().partition(b"\n")
-        except OSError:
-            text, native_names = text_of()
-            names, data = ",".join(native_names).encode(), self._compile(text)
-            _keep(path, names + b"\n" + data)
-        self.engine.add_object_file(self.llvm.object_file.ObjectFileRef.from_data(data))
-        self.engine.finalize_object()
-        return [n for n in names.decode().split(",") if n]
-
-    def _compile(self, text: str) -> bytes:
-        module = self.llvm.parse_assembly(text)
-        data: bytes = self.machine.emit_object(module)
-        return data
-
-    def address(self, name: str) -> int:
-        """The address of a function."""
-        return int(self.engine.get_function_address(name))
-
-
-def cache_folder() -> Path:
-    """Where translations are kept."""
-    chosen = os.environ.get("GFX950_CACHE")
-    if chosen:
-        return Path(chosen)
-    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "gfx950"
-
-
-def _keep(path: Path, data: bytes) -> None:
-    """Writes atomically; a folder that cannot be written only costs the next translation."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as temporary:
-            temporary.write(data)
-        os.replace(temporary.name, path)
-    except OSError:
-        return
+        emitter.block(block)
+    return emitter.text(), emitter.engine.native_names

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.engines.numpy_engine import NumpyEngine
-from emu.execute import EXEC, Transfer, execute
+from emu.execute import EXEC, Transfer, check_scalar, check_vector, execute
 from emu.memory import Memory
 from emu.numpy_memory import GlobalLanes, LdsLanes, ScalarReads
 from gfx950.isa.encoding import Decoded
@@ -21,7 +21,9 @@ class Wave:
     """64 lanes. vgprs: (512, 64) uint32, v0.. then a0.. from row 256. sgprs: (128,) uint32 by scalar code (VCC 106,
     M0 124, EXEC 126). lds: the workgroup's bytes. memory: the address space."""
 
-    def __init__(self, lds: NDArray[np.uint8] | None = None, memory: Memory | None = None, mode: Mode | None = None) -> None:
+    def __init__(
+        self, lds: NDArray[np.uint8] | None = None, memory: Memory | None = None, mode: Mode | None = None
+    ) -> None:
         self.engine: Engine = NumpyEngine(mode)
         self.vgprs = np.zeros((512, 64), dtype=np.uint32)
         self.sgprs = np.zeros(128, dtype=np.uint32)
@@ -29,7 +31,9 @@ class Wave:
         self.pc = 0
         self.lds = lds if lds is not None else np.zeros(0, dtype=np.uint8)
         self.address_space = memory if memory is not None else Memory()
-        self.last_stores: list[tuple[int, int, int]] = []  # (address, lane, bytes) of the last instruction's global stores
+        self.last_stores: list[
+            tuple[int, int, int]
+        ] = []  # (address, lane, bytes) of the last instruction's global stores
         self.last_lds: list[tuple[NDArray[np.int64], NDArray[np.bool_]]] = []  # (addresses, active) of its LDS accesses
         self.set_exec(ALL)
 
@@ -46,15 +50,19 @@ class Wave:
     # ---- the State protocol --------------------------------------------------------------------------------------------
 
     def sgpr(self, index: int) -> Any:
+        check_scalar(index)
         return self.sgprs[index : index + 1].copy()
 
     def set_sgpr(self, index: int, value: Any) -> None:
+        check_scalar(index)
         self.sgprs[index] = value[0]
 
     def vgpr(self, index: int) -> Any:
+        check_vector(index)
         return self.vgprs[index].copy()
 
     def set_vgpr(self, index: int, value: Any, mask: Any) -> None:
+        check_vector(index)
         if mask is None:
             self.vgprs[index] = value
         else:

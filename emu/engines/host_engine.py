@@ -63,6 +63,11 @@ class HostEngine:
         self.native_names: list[str] = []
         self._next = 0
 
+    def restart(self) -> None:
+        """Begins another function: no lines, names from the start."""
+        self.lines = []
+        self._next = 0
+
     # ---- emission ------------------------------------------------------------------------------------------------------
 
     def emit(self, text: str) -> None:

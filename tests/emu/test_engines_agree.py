@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from emu import host_memory
 from emu.engines.host_engine import native_order
-from emu.host_machine import _aligned
+from emu.host_code import HostCode, Translation
+from emu.host_machine import aligned
 from emu.memory import Memory
-from emu.translate import MEMORY_FUNCTIONS, SCC, SCRATCH_BYTES, SGPRS, WAVE_BYTES, Block, HostCode, function_name, module_text
+from emu.translate import MEMORY_FUNCTIONS, SCC, SCRATCH_BYTES, SGPRS, WAVE_BYTES, Block, function_name, module_text
 from emu.wave import Wave
 from gfx950.isa.encoding import ENCODINGS, MAI, VOP3B, VOP3_BASES, Decoded, decode, uses_vop3b
 from gfx950.isa.registry import load
@@ -115,7 +116,7 @@ def compiled():
     natives = np.zeros(256, dtype=np.uint64)
     for full in (True, False):
         text, names = module_text(list(blocks.values()), Mode(), full)
-        host.add(lambda t=text, n=names: (t, n), f"test|{full}|{hash(text)}")
+        host.add(lambda t=text: Translation(t), f"test|{full}|{hash(text)}")
         from gfx950.arithmetic.native import NATIVES
 
         for native in names:
@@ -148,7 +149,7 @@ def run_numpy(decoded, vgprs, sgprs, scc, lds):
 
 
 def run_host(compiled, name, full, vgprs, sgprs, scc, lds):
-    wave, scratch, context = _aligned(WAVE_BYTES), _aligned(SCRATCH_BYTES), np.zeros(16, dtype=np.uint64)
+    wave, scratch, context = aligned(WAVE_BYTES), aligned(SCRATCH_BYTES), np.zeros(host_memory.CONTEXT_WORDS, dtype=np.uint64)
     lds = lds.copy()
     context[host_memory.LDS], context[host_memory.LDS_BYTES] = lds.ctypes.data, len(lds)
     wave[:SGPRS] = vgprs.view(np.uint8).reshape(-1)

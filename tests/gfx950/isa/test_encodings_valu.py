@@ -1,4 +1,4 @@
-"""Every vector ALU definition against LLVM's assembler: text in all its forms, decoded back to definition and fields."""
+"""Every vector ALU definition against LLVM's assembler: all its forms as text, decoded to definition and fields."""
 
 from __future__ import annotations
 

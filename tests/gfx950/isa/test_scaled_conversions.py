@@ -1,4 +1,4 @@
-"""V_CVT_SCALEF32_* against exact double arithmetic: every code with random scales going wide, random numbers going narrow."""
+"""V_CVT_SCALEF32_* against exact double arithmetic, with random scales: every code going wide, random numbers back."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ def test_blocks_with_random_parts(name):
 
 
 def wide_bits(codes: np.ndarray, scale: np.ndarray, form: formats.Format, target: str) -> np.ndarray:
-    """Bits of code * 2^(byte - 127), rounded once from the exact double; NaN keeps the code's sign, a scale NaN has none."""
+    """Bits of code * 2^(byte - 127), rounded once from the exact double; a code's NaN keeps its sign, a scale's has none."""
     with np.errstate(all="ignore"):
         values = form.decode(codes.astype(form.code_dtype)) * scale_values(scale, 1)
     sign = np.where(scale >> 23 & 0xFF == 255, 0, codes.astype(np.uint32) >> form.bits - 1 & 1).astype(np.uint32)
@@ -254,7 +254,8 @@ def test_blocks_to_wide(name):
 
 def test_every_scaled_conversion_is_tested():
     tested = named(
-        "pk_fp", "pk_bf8", "sr_fp8", "sr_bf8", "sr_pk_fp4", "pk32_fp6", "pk32_bf6", "2xpk16", "sr_pk32", "pk_f32", "pk_f16", "pk_bf16",
+        "pk_fp", "pk_bf8", "sr_fp8", "sr_bf8", "sr_pk_fp4", "pk32_fp6", "pk32_bf6", "2xpk16", "sr_pk32",
+        "pk_f32", "pk_f16", "pk_bf16",
         "f32_", "f16_", "pk32_f32", "pk32_f16", "pk32_bf16",
     )  # fmt: skip
     assert tested == NAMES

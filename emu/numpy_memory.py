@@ -114,27 +114,31 @@ class LdsLanes:
 
 
 class GlobalLanes:
-    """Global memory: every access is checked; a bad one raises MemoryFault."""
+    """Global memory: every access is checked; a bad one raises MemoryFault. scalar: lane 0 alone takes part."""
 
-    def __init__(self, wave: Wave, decoded: Decoded) -> None:
-        self.wave = wave
+    def __init__(self, wave: Wave, decoded: Decoded, scalar: bool = False) -> None:
+        self.wave, self.scalar = wave, scalar
+
+    def _lanes(self, address: U64) -> tuple[Any, Any]:
+        active = np.arange(64) == 0 if self.scalar else _broadcast(self.wave.exec_mask())
+        return _broadcast(address.raw), active
 
     def load(self, address: U64, nbytes: int) -> tuple[U32, ...]:
         """Words of `nbytes` bytes a lane."""
-        words = self.wave.address_space.load(_broadcast(address.raw), _broadcast(self.wave.exec_mask()), nbytes)
+        words = self.wave.address_space.load(*self._lanes(address), nbytes)
         return tuple(U32(self.wave.engine, w) for w in words)
 
     def store(self, address: U64, words: Sequence[U32], nbytes: int) -> None:
         """Lanes in ascending order."""
         stacked = np.stack([_broadcast(w.raw) for w in words])
-        addresses, active = _broadcast(address.raw), _broadcast(self.wave.exec_mask())
+        addresses, active = self._lanes(address)
         self.wave.address_space.store(addresses, active, stacked, nbytes)
         self.wave.last_stores.extend((int(addresses[n]), int(n), nbytes) for n in np.flatnonzero(active))
 
     def atomic(self, address: U64, operands: Sequence[L], operation: Callable[..., L]) -> L:
         """Lanes in ascending order; every lane is checked first, by storing what is there."""
         space, size = self.wave.address_space, operands[0].width // 8
-        addresses, active = _broadcast(address.raw), _broadcast(self.wave.exec_mask())
+        addresses, active = self._lanes(address)
         _check_alignment(addresses, active, size)
         space.store(addresses, active, space.load(addresses, active, size), size)
         lanes = np.flatnonzero(active)
@@ -147,6 +151,15 @@ class ScalarReads:
 
     def __init__(self, wave: Wave, decoded: Decoded) -> None:
         self.wave = wave
+        self.lane = GlobalLanes(wave, decoded, scalar=True)
+
+    def store(self, address: U64, words: Sequence[U32]) -> None:
+        """Consecutive dwords."""
+        self.lane.store(address, words, 4 * len(words))
+
+    def atomic(self, address: U64, operands: Sequence[L], operation: Callable[..., L]) -> L:
+        """One atomic; the old datum."""
+        return self.lane.atomic(address, operands, operation).readlane(U32.constant(self.wave.engine, 0))
 
     def load(self, address: U64, words: int) -> tuple[U32, ...]:
         """Consecutive dwords."""

@@ -213,16 +213,19 @@ class BlockState:
 class HostLanes:
     """LDS or global memory: calls of the compiled memory functions through the scratch area."""
 
-    def __init__(self, state: BlockState, decoded: Decoded, space: str) -> None:
-        self.state, self.host, self.space = state, state.host, space
+    def __init__(self, state: BlockState, decoded: Decoded, space: str, scalar: bool = False) -> None:
+        self.state, self.host, self.space, self.scalar = state, state.host, space, scalar
+
+    def _active(self) -> str:
+        """The lanes that take part; a scalar access is lane 0's."""
+        return "1" if self.scalar else self.host.operand(self.state.exec_bits(), False)
 
     def _call(self, name: str, address: U32 | U64, nbytes: int, data: str, pc: bool = False) -> None:
         host = self.host
         wide = host.apply("zext", 64, address.raw)
         host.emit(f"store {host.typed(wide, True)}, ptr %scratch, align 64")
-        active = host.operand(self.state.exec_bits(), False)
         more = ", i64 %pc" if pc else ""
-        _checked_call(host, name, f"ptr %scratch, i64 {active}, ptr {data}, i64 {nbytes}{more}")
+        _checked_call(host, name, f"ptr %scratch, i64 {self._active()}, ptr {data}, i64 {nbytes}{more}")
 
     def load(self, address: U32 | U64, nbytes: int) -> tuple[U32, ...]:
         """Words of `nbytes` bytes a lane."""
@@ -245,9 +248,8 @@ class HostLanes:
             host.emit(f"store {host.typed(operand.raw, True)}, ptr {place}, align 64")
         host.emit(f"store <64 x i{width}> zeroinitializer, ptr {places[0]}, align 64")
         host.emit(f"store {host.typed(host.apply('zext', 64, address.raw), True)}, ptr %scratch, align 64")
-        active = host.operand(self.state.exec_bits(), False)
         more = ", i64 %pc" if self.space == "global" else ""
-        _checked_call(host, f"{self.space}_places", f"ptr %scratch, i64 {active}, i64 {width // 8}{more}")
+        _checked_call(host, f"{self.space}_places", f"ptr %scratch, i64 {self._active()}, i64 {width // 8}{more}")
         _emit_turns(
             host,
             places,
@@ -263,6 +265,15 @@ class HostScalarReads:
 
     def __init__(self, state: BlockState, decoded: Decoded) -> None:
         self.state, self.host = state, state.host
+        self.lane = HostLanes(state, decoded, "global", scalar=True)
+
+    def store(self, address: U64, words: Sequence[U32]) -> None:
+        """Consecutive dwords."""
+        self.lane.store(address, words, 4 * len(words))
+
+    def atomic(self, address: U64, operands: Sequence[L], operation: Callable[..., L]) -> L:
+        """One atomic; the old datum."""
+        return self.lane.atomic(address, operands, operation).readlane(U32.constant(self.state.engine, 0))
 
     def load(self, address: U64, words: int) -> tuple[U32, ...]:
         """Consecutive dwords."""

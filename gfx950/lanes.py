@@ -756,3 +756,11 @@ class ScalarMemory(Protocol):
     def load_bounded(self, address: U64, words: int, available: U64) -> tuple[U32, ...]:
         """As `load`, but only the first `available` dwords are read; the others are 0."""
         ...
+
+    def store(self, address: U64, words: Sequence[U32]) -> None:
+        """The dwords from the scalar address on."""
+        ...
+
+    def atomic(self, address: U64, operands: Sequence[L], operation: Callable[..., L]) -> L:
+        """The datum at the address becomes `operation(datum, *operands)`. Gives the old datum."""
+        ...

@@ -1,10 +1,20 @@
-"""SMEM: scalar loads and the scalar cache. [CDNA4 ISA 8, 12.6; isa_digest_memory 2, 3]"""
+"""SMEM: scalar loads, stores, atomics and the scalar cache. [CDNA4 ISA 8, 12.6; isa_digest_memory 2, 3]"""
 
 from __future__ import annotations
 
+from typing import Any
+
 from gfx950.evidence import Evidence, rule
+from gfx950.isa.atomic_operations import (
+    ALIGNMENT,
+    INTEGER,
+    Operation,
+    compare_exchange,
+    exchange,
+    integer_type,
+)
 from gfx950.isa.registry import Instruction, Scalar, smem
-from gfx950.lanes import B128, B256, B512, U32, U64, join
+from gfx950.lanes import B128, B256, B512, U32, U64, join, split
 
 BUFFER_RANGE = rule(
     "smem.buffer_range",
@@ -115,3 +125,56 @@ s_dcache_inv = _cache("s_dcache_inv", 32)
 s_dcache_wb = _cache("s_dcache_wb", 33)
 s_dcache_inv_vol = _cache("s_dcache_inv_vol", 34)
 s_dcache_wb_vol = _cache("s_dcache_wb_vol", 35)
+
+
+@smem("s_store_dword", 16)
+def s_store_dword(memory: Scalar, address: U64, data0: U32) -> None:
+    """1 dword. [12.6]"""
+    memory.store(address, [data0])
+
+
+@smem("s_store_dwordx2", 17)
+def s_store_dwordx2(memory: Scalar, address: U64, data0: U64) -> None:
+    """2 dwords. [12.6]"""
+    memory.store(address, split(data0))
+
+
+@smem("s_store_dwordx4", 18)
+def s_store_dwordx4(memory: Scalar, address: U64, data0: B128) -> None:
+    """4 dwords. [12.6]"""
+    memory.store(address, data0.words)
+
+
+def _atomic(name: str, opcode: int, kind: Any, operation: Operation) -> None:
+    registers = U64 if kind.width == 64 else U32
+
+    def body(memory: Any, address: Any, data0: Any, glc: Any) -> Any:
+        old = memory.atomic(address, [data0.bits(kind)], operation)
+        return old.bits(registers) if glc else None
+
+    returned: Any = registers | None
+    body.__annotations__ = {"memory": Scalar, "address": U64, "data0": registers, "glc": int, "return": returned}
+    body.__doc__ = f"t = {operation.__doc__} {kind.__name__} at the address; D = the old t if GLC. [12.6]"
+    smem(f"s_atomic_{name}", opcode, rules=(ALIGNMENT,))(body)
+
+
+for _width, _first, _suffix in ((32, 128, ""), (64, 160, "_x2")):
+    _atomic(f"swap{_suffix}", _first, integer_type(False, _width), exchange)
+    for _index, (_name, _signed, _operation) in enumerate(INTEGER):
+        _atomic(f"{_name}{_suffix}", _first + 2 + _index, integer_type(_signed, _width), _operation)
+
+
+@smem("s_atomic_cmpswap", 129, rules=(ALIGNMENT,))
+def s_atomic_cmpswap(memory: Scalar, address: U64, data0: U64, glc: int) -> U32 | None:
+    """t == second data register ? first data register : t; D = the old t if GLC. [12.6]"""
+    new, compare = split(data0)
+    old = memory.atomic(address, [compare, new], compare_exchange)
+    return old if glc else None
+
+
+@smem("s_atomic_cmpswap_x2", 161, rules=(ALIGNMENT,))
+def s_atomic_cmpswap_x2(memory: Scalar, address: U64, data0: B128, glc: int) -> U64 | None:
+    """t == second pair of data registers ? first pair : t; D = the old t if GLC. [12.6]"""
+    new, compare = join(data0[0], data0[1]), join(data0[2], data0[3])
+    old = memory.atomic(address, [compare, new], compare_exchange)
+    return old if glc else None

@@ -152,7 +152,30 @@ def atomics():
     yield case("ds_read_b128 v[40:43], v1", range(40, 44))
 
 
-FAMILIES = {"loads": loads, "buffer loads": buffer_loads, "stores": stores, "atomics": atomics}
+def scalar_stores():
+    yield "s_mov_b32 s40, 5\ns_mov_b32 s41, 6\ns_mov_b32 s42, 7\ns_mov_b32 s43, 8\ns_mov_b64 exec, 0"
+    yield "s_store_dwordx4 s[40:43], s[6:7], 0x10\ns_store_dword s43, s[6:7], 0x30"
+    for number, name in enumerate(INTEGER):
+        yield f"s_atomic_{name} s40, s[4:5], {4 * number:#x} glc"
+        yield f"s_atomic_{name}_x2 s[42:43], s[4:5], {128 + 8 * number:#x} glc"
+        yield f"s_waitcnt lgkmcnt(0)\ns_store_dwordx4 s[40:43], s[6:7], {64 + 16 * number:#x}"
+    yield "s_atomic_cmpswap s[40:41], s[4:5], 0x100 glc\ns_atomic_add s42, s[4:5], 0x104"
+
+
+def loads_to_lds():
+    for number, name in enumerate(("ubyte", "sbyte", "ushort", "sshort", "dword", "dwordx3", "dwordx4")):
+        yield f"s_movk_i32 m0, {0x100 * number}\n{PARTIAL}\nglobal_load_lds_{name} v1, s[4:5] offset:{number}\n{FULL}"
+        yield case("ds_read_b128 v[40:43], v1", range(40, 44))
+
+
+FAMILIES = {
+    "scalar stores": scalar_stores,
+    "loads to lds": loads_to_lds,
+    "loads": loads,
+    "buffer loads": buffer_loads,
+    "stores": stores,
+    "atomics": atomics,
+}
 
 
 @pytest.mark.parametrize("family", sorted(FAMILIES))

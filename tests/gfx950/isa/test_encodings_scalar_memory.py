@@ -55,6 +55,10 @@ def flow_text(instruction):
 def smem_text(instruction):
     if instruction.flow == "nothing":
         return instruction.name, {"op": instruction.opcode}
+    if instruction.parameter("data0"):
+        data, returns = registers("s", 16, size(instruction, "data0")), bool(instruction.parameter("glc"))
+        text = f"{instruction.name} {data}, s[8:9], 0x1234{' glc' if returns else ''}"
+        return text, {"sdata": 16, "sbase": 4, "imm": 1, "offset": 0x1234, "glc": int(returns)}
     count = instruction.results[0].registers
     if instruction.parameter("memory") is None:
         return f"{instruction.name} s[4:5]", {"sdata": 4}
@@ -135,6 +139,8 @@ SAMPLES = [  # text, low dword, high dword: isa_digest_memory 18
     ("s_load_dword s5, s[2:3], m0", 0xC0000141, 0x0000007C),
     ("s_load_dword s5, s[2:3], s7 offset:0x10", 0xC0024141, 0x0E000010),
     ("s_buffer_load_dwordx16 s[16:31], s[8:11], s7", 0xC0300404, 0x00000007),
+    ("s_store_dword s5, s[2:3], m0", 0xC0400141, 0x0000007C),
+    ("s_atomic_cmpswap s[6:7], s[2:3], 0x10 glc", 0xC2070181, 0x00000010),
     ("flat_store_dword v[2:3], a5", 0xDC700000, 0x00800502),
     ("global_load_dword v1, v[2:3], off offset:-4096", 0xDC509000, 0x017F0002),
     ("global_load_dword v1, v2, s[4:5] offset:-8", 0xDC509FF8, 0x01040002),

@@ -7,6 +7,7 @@ from emu.errors import MemoryFault
 from emu.memory import Memory
 from emu.wave import Wave
 from gfx950.isa.encoding import decode
+from gfx950.isa.registry import load
 
 WORDS = np.arange(64, dtype=np.uint32) * 0x01010101 + 0x1000
 
@@ -117,3 +118,66 @@ def test_clocks_and_caches(wave, assemble):
     for text in ("s_memtime s[40:41]", "s_memrealtime s[42:43]", "s_dcache_inv", "s_dcache_wb"):
         run(wave, assemble, text)
     assert not wave.sgprs[40:44].any()
+
+
+@pytest.mark.parametrize(("suffix", "count"), [("", 1), ("x2", 2), ("x4", 4)])
+def test_stores(assemble, suffix, count):
+    array = np.zeros(16, dtype=np.uint32)
+    wave = Wave(memory=Memory())
+    set_pair(wave, 2, wave.address_space.map(array))
+    wave.set_exec(0)
+    wave.sgprs[32:36] = [1, 2, 3, 4]
+    end = f"[32:{31 + count}]" if count > 1 else "32"
+    run(wave, assemble, f"s_store_dword{suffix} s{end}, s[2:3], 0x10 glc")
+    assert array.tolist() == [0] * 4 + [1, 2, 3, 4][:count] + [0] * (12 - count)
+
+
+ATOMICS = {  # name: f(old, data, second data) -> new
+    "swap": lambda t, s, c: s,
+    "cmpswap": lambda t, s, c: s if t == c else t,
+    "add": lambda t, s, c: t + s,
+    "sub": lambda t, s, c: t - s,
+    "smin": lambda t, s, c: t,
+    "umin": lambda t, s, c: s,
+    "smax": lambda t, s, c: s,
+    "umax": lambda t, s, c: t,
+    "and": lambda t, s, c: t & s,
+    "or": lambda t, s, c: t | s,
+    "xor": lambda t, s, c: t ^ s,
+    "inc": lambda t, s, c: 0,
+    "dec": lambda t, s, c: s,
+}
+
+
+@pytest.mark.parametrize("bits", [32, 64])
+@pytest.mark.parametrize("name", sorted(ATOMICS))
+@pytest.mark.parametrize("equal", [True, False])
+def test_atomics(assemble, name, bits, equal):
+    """The datum is -2, the operand 5: signed and unsigned order differ, and the datum is above it for inc and dec."""
+    old, word = (1 << bits) - 2, np.uint32 if bits == 32 else np.uint64
+    compare = old if equal else 7
+    for returns in (False, True):
+        array = np.full(4, old, dtype=word)
+        wave = Wave(memory=Memory())
+        set_pair(wave, 2, wave.address_space.map(array))
+        wave.set_exec(0)
+        step = bits // 32
+        wave.sgprs[32:36] = [5, *[compare >> 32 * i & 0xFFFFFFFF for i in range(step)], 0, 0][:4] if step == 1 else 0
+        if step == 2:
+            set_pair(wave, 32, 5), set_pair(wave, 34, compare)
+        count = step * (2 if name == "cmpswap" else 1)
+        data = f"s[32:{31 + count}]" if count > 1 else "s32"
+        suffix, end = "_x2" if bits == 64 else "", " glc" if returns else ""
+        run(wave, assemble, f"s_atomic_{name}{suffix} {data}, s[2:3], {bits // 8:#x}{end}")
+        want = ATOMICS[name](old, 5, compare) & (1 << bits) - 1
+        assert array.tolist() == [old, want, old, old]
+        got = int(wave.sgprs[32]) | (int(wave.sgprs[33]) << 32 if step == 2 else 0)
+        assert got == (old if returns else 5)
+
+
+def test_every_scalar_memory_definition_is_tested():
+    names = {f"s_{b}load_dword{x}" for b in ("", "buffer_") for x in ("", "x2", "x4", "x8", "x16")}
+    names |= {f"s_store_dword{x}" for x in ("", "x2", "x4")} | {"s_memtime", "s_memrealtime"}
+    names |= {f"s_atomic_{n}{x}" for n in ATOMICS for x in ("", "_x2")}
+    defined = {i.name for i in load().values() if i.encoding == "SMEM" and not i.flow}
+    assert defined - names == set()

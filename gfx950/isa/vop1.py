@@ -71,6 +71,11 @@ def v_nop() -> None:
     """Nothing. [12.8]"""
 
 
+@vop1("v_clrexcp", 53, flow="nothing")
+def v_clrexcp() -> None:
+    """Clears the exception flags, which no result depends on. [12.8]"""
+
+
 @vop1("v_mov_b32", 1)
 def v_mov_b32(src0: F32) -> F32:
     """D = S0; typed float so that neg and abs apply. [12.8]"""

@@ -399,11 +399,12 @@ def v_alignbyte_b32(src0: B32, src1: B32, src2: B32) -> B32:
     return (join(src1, src0) >> ((src2 & 3) << 3).to(U64)).to(U32)
 
 
-def _permuted_byte(pair: U64, select: U32) -> U32:
-    """The byte of an eight-byte pair that a selector asks for; 8..11 a sign, 12 zeros, above ones. [12.11]"""
+def _permuted_byte(high: U32, low: U32, select: U32) -> U32:
+    """The byte of the pair {high, low} that a selector asks for; 8..11 a sign, 12 zeros, above ones. [12.11]"""
     is_sign = (select >= 8) & (select < 12)
-    position = is_sign.select((select << 1) - 15, select) & 7  # signs of bytes 1, 3, 5, 7
-    byte = (pair >> (position << 3).to(U64)).to(U32) & 0xFF
+    position = is_sign.select((select << 1) - 15, select)  # signs of bytes 1, 3, 5, 7
+    word = ((position & 4) == 0).select(low, high)
+    byte = (word >> ((position & 3) << 3)) & 0xFF
     signs = (byte >> 7) * 0xFF
     padding = (select == 12).select(U32.constant(select.engine, 0), 0xFF)
     return (select < 8).select(byte, is_sign.select(signs, padding))
@@ -412,8 +413,7 @@ def _permuted_byte(pair: U64, select: U32) -> U32:
 @vop3("v_perm_b32", 0x1ED, intrinsic="llvm.amdgcn.perm")
 def v_perm_b32(src0: B32, src1: B32, src2: B32) -> B32:
     """Each byte of D chosen from the eight bytes {S0, S1} by a byte of S2. [12.11]"""
-    pair = join(src1, src0)
-    low, second, third, high = (_permuted_byte(pair, src2.field(8 * i, 8)) for i in range(4))
+    low, second, third, high = (_permuted_byte(src0, src1, src2.field(8 * i, 8)) for i in range(4))
     return low | (second << 8) | (third << 16) | (high << 24)
 
 

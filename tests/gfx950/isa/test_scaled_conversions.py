@@ -212,7 +212,7 @@ def test_blocks_with_random_parts(name):
 
 
 def wide_bits(codes: np.ndarray, scale: np.ndarray, form: formats.Format, target: str) -> np.ndarray:
-    """Bits of code * 2^(byte - 127), rounded once from the exact double; a code's NaN keeps its sign, a scale's has none."""
+    """Bits of code * 2^(byte - 127), rounded once from the exact double; a code's NaN keeps its sign, a scale's not."""
     with np.errstate(all="ignore"):
         values = form.decode(codes.astype(form.code_dtype)) * scale_values(scale, 1)
     sign = np.where(scale >> 23 & 0xFF == 255, 0, codes.astype(np.uint32) >> form.bits - 1 & 1).astype(np.uint32)

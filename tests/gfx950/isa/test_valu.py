@@ -15,6 +15,7 @@ import pytest
 
 from emu.engines.numpy_engine import NumpyEngine
 from emu.wave import Wave
+from gfx950.arithmetic.native import NATIVES
 from gfx950.isa.encoding import decode
 from gfx950.isa.registry import Instruction, lookup
 from gfx950.lanes import Float, Lanes, Mask, Mode, Signed
@@ -736,6 +737,62 @@ def test_fract_stays_below_one(suffix, width):
         return min(rounded(value - math.floor(value), width), one - 1)
 
     check(f"v_fract_{suffix}", arithmetic(width, exact))
+
+
+# ---- transcendental --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["exp", "log", "rcp", "rsq", "sqrt"])
+def test_transcendental_instructions_run_the_native_of_their_name(name):
+    bits = random_bits(32, 30, True)
+    (result,) = run(lookup(f"v_{name}_f32"), {"src0": bits})
+    native = NATIVES[f"v_{name}_f32"](np.ascontiguousarray(bits[:, None, :]), 0)
+    np.testing.assert_array_equal(result, native[:, 0, :])
+    halves = random_bits(16, 31, True)
+    (result,) = run(lookup(f"v_{name}_f16"), {"src0": halves})
+    native = NATIVES[f"v_{name}_f16"](np.ascontiguousarray(halves[:, None, :].astype(np.uint32)), 0)
+    np.testing.assert_array_equal(result, native[:, 0, :] & 0xFFFF)
+
+
+@pytest.mark.parametrize(("suffix", "kind"), [("f32", np.float32), ("f16", np.float16)])
+def test_transcendental_results_are_near(suffix, kind):
+    """Within two steps of the true value (the exact bits are the natives' business)."""
+    values = np.exp2(np.random.default_rng(32).uniform(-5, 5, SHAPE)).astype(kind)
+    bits = values.view(UNSIGNED[values.dtype.itemsize * 8])
+    exact = values.astype(np.float64)
+    references = {
+        "exp": np.exp2,
+        "log": np.log2,
+        "rcp": lambda x: 1 / x,
+        "rsq": lambda x: 1 / np.sqrt(x),
+        "sqrt": np.sqrt,
+    }
+    for name, reference in references.items():
+        (result,) = run(lookup(f"v_{name}_{suffix}"), {"src0": bits})
+        got = result.astype(bits.dtype).view(kind)
+        true = reference(exact)
+        inside = (np.abs(true) > 0.1) & (np.abs(true) < 60000)
+        true = np.where(inside, true, 1.0)
+        step = np.spacing(np.abs(true.astype(kind))).astype(np.float64)
+        assert (np.abs(got.astype(np.float64) - true) <= 2 * step)[inside].all(), name
+
+
+def test_f64_approximations_are_correctly_rounded():
+    def reciprocal(a):
+        value = number(a, 64)
+        if value == 0:
+            return infinity(64) | (a >> 63) << 63
+        return (a >> 63) << 63 if abs(value) == math.inf else rounded(1 / value, 64)
+
+    check("v_rcp_f64", arithmetic(64, reciprocal))
+    bits = random_bits(64, 33, True)
+    (result,) = run(lookup("v_sqrt_f64"), {"src0": bits})
+    with np.errstate(invalid="ignore"):
+        values = bits.view(np.float64)
+        expected = np.sqrt(values).view(np.uint64)
+    expected = np.where(np.isnan(expected.view(np.float64)), np.uint64(0xFFF8000000000000), expected)
+    expected = np.where(np.isnan(values), bits | np.uint64(1 << 51), expected)
+    np.testing.assert_array_equal(result, expected)
 
 
 # ---- through the decoder and the executor ----------------------------------------------------------------------------

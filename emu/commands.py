@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
 
+from emu.errors import EmulatorError
 from gfx950 import terminal
-from gfx950.evidence import Evidence, Rule
+from gfx950.evidence import Evidence
 
 if TYPE_CHECKING:
-    from emu.code_object import CodeObject, Kernel
-    from emu.dispatch import Device, RunReport
+    from emu.code_object import Kernel
+    from emu.contained_rules import ContainedRules
+    from emu.dispatch import Device, Module, RunReport
     from emu.run_arguments import RunArgument
 
 SHOWN_RULES = 6
@@ -74,6 +75,7 @@ def run(
     Example:
       gfx950 run scale.o --grid 2 --block 64 --arg x.npy:y.npy --arg 3
     """
+    from emu.contained_rules import contained_rules
     from emu.dispatch import DEFAULT_STEP_LIMIT, Device, RunOptions
     from emu.run_arguments import check_arguments, outputs, parse_argument, written_together
 
@@ -90,13 +92,29 @@ def run(
     written = outputs(arguments)
     with written_together(written):
         values = [_mapped(module.device, a) for a in arguments]
-        report = module[kernel.name][grid, block](*values, dynamic_lds=dynamic_lds)
+        report = _launched(module, kernel, (grid, block), values, dynamic_lds)
+    if report.mnemonics:  # the numpy engine counts what it runs
+        found = found.with_executed(report.mnemonics)
     files = [str(path) for path in written]
     if as_json:
         terminal.show_json("gfx950.run/1", _document(kernel, engine, report, found, files))
         return
     for line in _lines(kernel, engine, report, found, files):
         click.echo("\n".join(terminal.wrap(line)))
+
+
+def _launched(module: Module, kernel: Kernel, geometry: Any, values: list[Any], dynamic_lds: int) -> RunReport:
+    """The run; an error at an instruction is told where that is in the file, as a disassembler counts."""
+    try:
+        return module[kernel.name][geometry](*values, dynamic_lds=dynamic_lds)
+    except EmulatorError as error:
+        code = next((c for c in module.code.code if 0 <= (error.pc or 0) - c.address < len(c.data)), None)
+        if error.pc is not None and code is not None:
+            inside, offset = error.pc - kernel.entry, error.pc - code.address
+            click.echo(
+                f"note: pc {error.pc:#x} is {kernel.name}{inside:+#x}, byte {offset:#x} of {code.name}", err=True
+            )
+        raise
 
 
 def _mapped(device: Device, argument: RunArgument) -> Any:
@@ -106,43 +124,6 @@ def _mapped(device: Device, argument: RunArgument) -> Any:
     writable = argument.output is not None
     note = "" if writable else f" (read-only: write --arg {argument.text}:OUT.npy to let the kernel change it)"
     return device.map(argument.value, name=f"--arg {argument.text}{note}", writable=writable)
-
-
-@dataclass(frozen=True)
-class ContainedRules:
-    """What the reachable instructions of a kernel rest on. mnemonics: sorted. rules: weakest first. unknown: why some
-    reachable code is no known instruction. indirect: whether jumps through registers may reach more."""
-
-    mnemonics: tuple[str, ...]
-    rules: tuple[Rule, ...]
-    unknown: tuple[str, ...]
-    indirect: bool
-
-    @property
-    def weakest(self) -> Evidence:
-        """The level of the weakest rule; `spec` when there is none."""
-        return min((r.evidence for r in self.rules), default=Evidence.spec)
-
-    def below(self, level: Evidence) -> list[Rule]:
-        """The rules weaker than `level`."""
-        return [r for r in self.rules if r.evidence < level]
-
-
-def contained_rules(code: CodeObject, kernel: Kernel) -> ContainedRules:
-    """The rules of every instruction that direct branches reach from the kernel's entry."""
-    from emu.translate import discover
-    from gfx950.instruction_rules import rules_of
-
-    run = next(c for c in code.code if c.address <= kernel.entry < c.address + len(c.data))
-    blocks = discover(run.data, run.address, kernel.entry).values()
-    instructions = {d.instruction.name: d.instruction for block in blocks for d in block.instructions}
-    rules = {rule.name: rule for i in instructions.values() for rule in rules_of(i)}
-    return ContainedRules(
-        tuple(sorted(instructions)),
-        tuple(sorted(rules.values(), key=lambda r: (r.evidence, r.name))),
-        tuple(dict.fromkeys(block.error for block in blocks if block.error)),
-        any(result.place == "pc" for i in instructions.values() for result in i.results),
-    )
 
 
 def _refuse_below(kernel: Kernel, found: ContainedRules, level: Evidence) -> None:
@@ -159,10 +140,12 @@ def _lines(kernel: Kernel, engine: str, report: RunReport, found: ContainedRules
     weak = found.below(Evidence.spec)
     names = ", ".join(f"{r.name} ({r.evidence.name})" for r in weak[:SHOWN_RULES])
     more = f", and {len(weak) - SHOWN_RULES} more: `gfx950 evidence`" if len(weak) > SHOWN_RULES else ""
+    below = f"; below spec: {names}{more}" if weak else " (the ISA text)"
     lines = [
         f"ran {kernel.name} on the {engine} engine: {report.workgroups} workgroups,"
         f" {report.instructions} wave instructions",
-        f"its bits rest on: {found.weakest.name}" + (f"; below spec: {names}{more}" if weak else " (the ISA text)"),
+        f"its instructions rest on: {found.weakest.name}"
+        + (f"; below spec: {names}{more}" if weak else " (the ISA text)"),
     ]
     if found.indirect:
         lines.append("and on the instructions that its jumps through registers reach, which are not listed")

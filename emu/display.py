@@ -48,6 +48,8 @@ def shown(value: Lanes | Words, as_: str | None = None, count: int = WAVE, width
     if isinstance(value, Mask):
         yield from _mask_lines(value, room)
         return
+    if not isinstance(value, Lanes | Words):
+        raise TypeError(f"show takes one lane value, got {type(value).__name__}: wrap numbers with u32(..) or f32(..)")
     chosen = meaning(as_ or own_meaning(value))
     total = 32 * value.count if isinstance(value, Words) else value.width
     if chosen.bits and total % chosen.bits:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from emu.code_object import load
-from emu.commands import contained_rules
+from emu.contained_rules import contained_rules
 from emu.run_arguments import parse_argument, written_together
 from gfx950 import __main__ as command_line
 from gfx950.evidence import Evidence
@@ -88,7 +88,7 @@ def test_an_array_in_place_is_written_to_its_file(run, engine):
     np.testing.assert_array_equal(np.load("y.npy"), np.arange(128, dtype=np.int32) * 3)
     np.testing.assert_array_equal(np.load("x.npy"), np.arange(128, dtype=np.int32))
     assert re.search(rf"ran scale on the {engine} engine: 2 workgroups, \d+ wave instructions", out)
-    assert "its bits rest on: spec (the ISA text)" in out
+    assert "its instructions rest on: spec (the ISA text)" in out
     assert out.endswith("wrote y.npy\n")
 
 
@@ -106,7 +106,7 @@ def test_new_buffers_and_every_kind_of_number(run):
     a, b = np.load("a.npy"), np.float32(0.1)
     expected = (a + b * np.float32(-3)) + np.float32(16)
     np.testing.assert_array_equal(np.load("out.npy").view(np.uint32), expected.view(np.uint32))
-    assert "its bits rest on: chosen; below spec: float.nan_operand (chosen)" in out
+    assert "its instructions rest on: chosen; below spec: float.nan_operand (chosen)" in out
 
 
 def test_json_says_what_ran(run):
@@ -187,6 +187,7 @@ def test_an_unknown_instruction_exits_with_3_pc_bytes_fields_and_nearest(run, tm
     assert (code, out) == (3, "")
     assert re.search(r"pc 0x[0-9a-f]+: unknown SOPP opcode 31 in 0xbf9f0000 \(simm16=0 op=31\); nearest known: s_", err)
     assert "kernel k" in err
+    assert re.search(r"note: pc 0x[0-9a-f]+ is k\+0x0, byte 0x0 of \.text", err)
 
 
 def test_a_file_that_is_no_npy(run, tmp_path):
@@ -255,6 +256,10 @@ def test_jumps_through_registers_are_told():
     found = contained_rules(code, code.kernel())
     assert found.indirect
     assert found.mnemonics == ("s_setpc_b64",)
+    executed = found.with_executed(["v_exp_f32", "s_endpgm"])
+    assert not executed.indirect
+    assert executed.mnemonics == ("s_endpgm", "s_setpc_b64", "v_exp_f32")
+    assert executed.weakest == Evidence.chosen
 
 
 def test_contained_rules_are_weakest_first():

@@ -264,6 +264,11 @@ def test_shown_masks():
     assert list(shown(mask(0))) == ["Mask 0000000000000000, 0 lanes", "   none"]
 
 
+def test_only_lane_values_are_shown():
+    with pytest.raises(TypeError, match=r"show takes one lane value, got tuple: wrap numbers with u32"):
+        show(emu.s_add_u32(1, 2))
+
+
 def test_the_width_may_be_given():
     assert max(map(len, shown(u32(5), width=30))) <= 30
     assert len(list(shown(u32(5), width=300))) == 1 + 64 // 16

@@ -96,7 +96,13 @@ def _typed(name: str, result: str, kinds: Sequence[str], constants: Sequence[tup
     """An intrinsic whose LLVM types differ from the definition's registers; constants follow the operands."""
 
     def emit_typed(f: FunctionText, op: Op, operands: dict[str, Any]) -> None:
-        given = [f.operand(values, kind) for values, kind in zip(operands.values(), kinds, strict=True)]
+        static = {name: value for name, value in operands.items() if isinstance(value, int) and value}
+        if static:
+            raise EmitError(
+                f"{op.where}: {op.attributes['mnemonic']} with {static}: its intrinsic has no such modifiers"
+            )
+        registers = [values for values in operands.values() if not isinstance(values, int)]
+        given = [f.operand(values, kind) for values, kind in zip(registers, kinds, strict=True)]
         arguments = [*zip(kinds, given, strict=True), *constants]
         immediate = range(len(kinds), len(arguments))
         f.spread(op.results, f.temporary(f.call(name, result, arguments, immediate)), result)
@@ -199,6 +205,25 @@ _F16_OPERANDS = {
 }
 
 
+# Operand type of the dot products and of their sum; all end in the clamp bit.
+_DOT_OPERANDS = {
+    "v_dot2_f32_f16": ("llvm.amdgcn.fdot2", "<2 x half>", "float"),
+    "v_dot2_f32_bf16": ("llvm.amdgcn.fdot2.f32.bf16", "<2 x bfloat>", "float"),
+    "v_dot2c_f32_bf16": ("llvm.amdgcn.fdot2c.f32.bf16", "<2 x bfloat>", "float"),
+    "v_dot2_i32_i16": ("llvm.amdgcn.sdot2", "<2 x i16>", "i32"),
+    "v_dot2_u32_u16": ("llvm.amdgcn.udot2", "<2 x i16>", "i32"),
+    "v_dot4_i32_i8": ("llvm.amdgcn.sdot4", "i32", "i32"),
+    "v_dot4_u32_u8": ("llvm.amdgcn.udot4", "i32", "i32"),
+    "v_dot8_i32_i4": ("llvm.amdgcn.sdot8", "i32", "i32"),
+    "v_dot8_u32_u4": ("llvm.amdgcn.udot8", "i32", "i32"),
+}
+
+
+def _dot_products() -> dict[str, Irregular]:
+    clamp = [("i1", "false")]
+    return {n: _typed(name, total, (pair, pair, total), clamp) for n, (name, pair, total) in _DOT_OPERANDS.items()}
+
+
 def _accumulator(shape: str) -> str:
     return "<4 x float>" if shape.startswith("16x16") else "<16 x float>"
 
@@ -237,6 +262,7 @@ IRREGULAR: dict[str, Irregular] = {
     "v_exp_f16": _typed("llvm.amdgcn.exp2.f16", "half", ("half",)),
     "v_log_f16": _typed("llvm.amdgcn.log.f16", "half", ("half",)),
     "v_cvt_pk_bf16_f32": _bf16_pair,
+    **_dot_products(),
     "v_permlane16_swap_b32": _swap("llvm.amdgcn.permlane16.swap"),
     "v_permlane32_swap_b32": _swap("llvm.amdgcn.permlane32.swap"),
     "v_cvt_pk_fp8_f32": _fp8_pack("llvm.amdgcn.cvt.pk.fp8.f32"),

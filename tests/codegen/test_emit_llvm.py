@@ -29,6 +29,7 @@ from codegen.language import (
 )
 from codegen.llvm_text import EmitError
 from emu.modifiers import dpp_lanes
+from gfx950.isa.vop3p import v_dot2_f32_f16
 
 HERE = Path(__file__).parent
 
@@ -171,6 +172,14 @@ def test_every_instruction_of_the_registry_is_selected():
 def _is_form_of(name, mnemonic):
     """Whether an assembly mnemonic is that instruction, in any encoding (an FMA may overwrite its addend: FMAC)."""
     return any(re.fullmatch(n + r"(_e32|_e64|_dpp|_sdwa)?", mnemonic) for n in (name, name.replace("fma", "fmac")))
+
+
+def test_modifiers_that_an_intrinsic_lacks():
+    def k(p: Pointer) -> None:
+        store(p, v_dot2_f32_f16(load(p), load(p), 0.0, neg=1).bits(U32))
+
+    with pytest.raises(EmitError, match=r"v_dot2_f32_f16 with \{'neg': 1\}: its intrinsic has no such modifiers"):
+        text_of(k)
 
 
 def test_compile_reports_what_llvm_refuses():

@@ -144,8 +144,7 @@ def _lines(kernel: Kernel, engine: str, report: RunReport, found: ContainedRules
     lines = [
         f"ran {kernel.name} on the {engine} engine: {report.workgroups} workgroups,"
         f" {report.instructions} wave instructions",
-        f"its instructions rest on: {found.weakest.name}"
-        + (f"; below spec: {names}{more}" if weak else " (the ISA text)"),
+        f"its instructions rest on: {found.weakest.name}{below}",
     ]
     if found.indirect:
         lines.append("and on the instructions that its jumps through registers reach, which are not listed")

@@ -127,6 +127,7 @@ def test_swizzle(wave, assemble, pattern, mask):
 
 
 # Written out by hand: FFT reverses the bits the mask leaves and keeps the others; rotate counts in the unmasked bits.
+# All agree with the examples printed under DS_SWIZZLE_B32. [CDNA4 ISA 12.12]
 TABLES = [  # offset, source lanes of lanes 0..
     (0xE000, [0, 16, 8, 24, 4, 20, 12, 28, 2, 18, 10, 26, 6, 22, 14, 30, 1, 17, 9, 25, 5, 21, 13, 29, 3, 19, 11, 27]),
     (0xE010, [0, 8, 4, 12, 2, 10, 6, 14, 1, 9, 5, 13, 3, 11, 7, 15, 16, 24, 20, 28, 18, 26, 22, 30, 17, 25, 21, 29]),

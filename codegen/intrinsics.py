@@ -10,7 +10,6 @@ from codegen.llvm_text import LANE_FLOATS, EmitError, FunctionText
 from gfx950.isa.registry import Instruction
 from gfx950.lanes import Lanes, Words
 
-
 # LLVM 22 knows these for other chips only and aborts the process ("Cannot select").
 _UNSELECTABLE = {"v_dot2c_f32_bf16"}
 

@@ -170,8 +170,9 @@ def test_every_instruction_of_the_registry_is_selected():
 
 
 def _is_form_of(name, mnemonic):
-    """Whether an assembly mnemonic is that instruction, in any encoding (an FMA may overwrite its addend: FMAC)."""
-    return any(re.fullmatch(n + r"(_e32|_e64|_dpp|_sdwa)?", mnemonic) for n in (name, name.replace("fma", "fmac")))
+    """Whether a mnemonic is that instruction in any encoding; FMA and dot products may overwrite their addend."""
+    forms = (name, name.replace("fma", "fmac"), re.sub(r"(dot\d)", r"\1c", name))
+    return any(re.fullmatch(form + r"(_e32|_e64|_dpp|_sdwa)?", mnemonic) for form in forms)
 
 
 def test_modifiers_that_an_intrinsic_lacks():

@@ -664,7 +664,20 @@ def _step_gather(op: Op) -> Step:
     return run
 
 
-_FAST |= {"ballot": _step_ballot, "gather": _step_gather}
+def _step_readlane(op: Op) -> Step:
+    value, lane = op.operands
+    result, width = op.results[0], op.results[0].width
+
+    def run(group: _Group) -> None:
+        if not group.whole:
+            read = group.full(group.env[lane] & np.uint32(63)) == np.arange(LANES)
+            _check_sources(group, op, read & group.active.any(axis=-1, keepdims=True))
+        group.env[result] = OPERATIONS["readlane"](group.engine, width, group.env[value], group.env[lane])
+
+    return run
+
+
+_FAST |= {"ballot": _step_ballot, "gather": _step_gather, "readlane": _step_readlane}
 
 
 _EXTREMES: dict[str, tuple[str, Callable[..., Array]]] = {

@@ -496,6 +496,19 @@ def test_gather_from_an_inactive_lane():
     assert faults(SourceError, k, np.zeros(64, np.uint32)).lane == 32
 
 
+def test_readlane_of_an_inactive_lane():
+    def k(out: Pointer, lane: U32) -> None:
+        t = thread_id()
+        with when((t & 32) == 0):
+            store(word_of(out, t), t.readlane(lane).bits(U32))
+
+    out = np.zeros(128, np.uint32)
+    run(k, out, 7, block=128)
+    assert (out[:32] == 7).all()
+    assert (out[64:96] == 71).all()
+    assert faults(SourceError, k, out, 40, block=128).lane == 40
+
+
 def test_mfma_needs_whole_waves():
     def k(out: Pointer) -> None:
         t = thread_id()

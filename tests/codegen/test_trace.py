@@ -1,7 +1,11 @@
 """Tracing: what is recorded, and what Python cannot do with lane values."""
 
+import textwrap
+
+import numpy as np
 import pytest
 
+from codegen import language
 from codegen.language import (
     F32,
     I32,
@@ -20,6 +24,7 @@ from codegen.language import (
     trace,
     when,
 )
+from codegen.run_source import run_source
 from gfx950.isa.ds import ds_read_b32
 from gfx950.isa.matrix import v_mfma_scale_f32_16x16x128_f8f6f4
 from gfx950.isa.registry import INSTRUCTIONS, OPCODES, vop3
@@ -187,3 +192,13 @@ def test_arguments_have_their_types():
         assert (type(a), type(b), type(c), type(d)) == (U64, I32, F32, U64)
 
     trace(k)
+
+
+def test_the_example_of_the_language_runs():
+    example = textwrap.dedent("    @kernel" + language.__doc__.partition("    @kernel")[2])
+    names = {}
+    exec("from codegen.language import *\n" + example, names)
+    data = np.arange(300, dtype=np.float32)
+    run_source(trace(names["scale"]), (2,), [data, 290, 0.5])
+    np.testing.assert_array_equal(data[:290], np.arange(290) / 2)
+    np.testing.assert_array_equal(data[290:], np.arange(290, 300))

@@ -1,7 +1,7 @@
 """One block of 128 keys for one query row: scores, softmax, and the weighted sum of V. A wave a row, a lane a head.
 
-S^T = K Q^T leaves the scores of keys 16 i + 4 g + e of head l16 in lane 16 g + l16; four of them in E4M3 are a word of the
-P^T operand of O^T = V^T P^T, so P never leaves the lane. l and o carry a factor of 256 that o / l cancels.
+S^T = K Q^T leaves the scores of keys 16 i + 4 g + e of head l16 in lane 16 g + l16; four of them in E4M3 are a word
+of the P^T operand of O^T = V^T P^T, so P never leaves the lane. l and o carry a factor of 256 that o / l cancels.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class Row:
 
 @dataclass(frozen=True)
 class State:
-    """A row's softmax over some keys. m: maximum (raw scores unless said otherwise). l: sum of P. o: dims 16 n + 4 g + e at
-    4 n + e; l and o times 256."""
+    """A row's softmax over some keys. m: maximum (raw scores unless said otherwise). l: sum of P. o: dims
+    16 n + 4 g + e at 4 n + e; l and o times 256."""
 
     m: F32
     l: F32  # noqa: E741

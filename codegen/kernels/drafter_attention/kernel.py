@@ -58,7 +58,7 @@ PARTITIONS = rule(
     "drafter_attention.partitions",
     Evidence.chosen,
     "the schedule is not public",
-    "Partition p of na takes up to ceil(blocks / na) consecutive blocks from block p * ceil(blocks / na) of the window on.",
+    "Partition p of na takes up to size = ceil(blocks / na) consecutive blocks of the window, from block p * size on.",
 )
 
 
@@ -196,7 +196,7 @@ def _many(row: Row, stage: Stage, computes: Mask) -> State:
 
 
 def _by_wave(computes: Mask, idle: State, compute: Callable[[bool], State], row: Row, blk: I32) -> tuple[F32, ...]:
-    """compute(mask) in the waves that have a query row, masked only where the block has keys that the row does not see."""
+    """compute(mask) in the waves that have a query row; masked where the block has keys that the row does not see."""
     inner = (blk * BLOCK >= row.first) & (blk * BLOCK + (BLOCK - 1) <= row.hi)
 
     def math() -> tuple[F32, ...]:
@@ -207,7 +207,10 @@ def _by_wave(computes: Mask, idle: State, compute: Callable[[bool], State], row:
 
 @kernel(block=THREADS, lds=ML_BYTES)
 def drafter_merge(partials: Pointer, a8: Pointer, as8: Pointer, na: I32) -> None:
-    """Grid (4, 7, requests): a workgroup a token and four of its heads. a8: uint8 [tokens][2048]; as8: uint8 [tokens][64]."""
+    """Grid (4, 7, requests): a workgroup a token and four of its heads.
+
+    a8: E4M3 codes uint8 [tokens][2048]. as8: E8M0 scales uint8 [tokens][64].
+    """
     hq, j, r = workgroup_id(0), workgroup_id(1), workgroup_id(2)
     token = r * QPR + j
     ap0 = partials + ((r * na).bits(U32).to(U64) * PARTIAL_BYTES)

@@ -39,8 +39,8 @@ MAX_OFFSET = 1 << 32  # bytes an index inside one array may reach
 @dataclass(frozen=True)
 class Outputs:
     """What the kernel leaves. a8: E4M3 codes uint8 [T][2048]. as8: E8M0 scales uint8 [T][64]. cache: uint8
-    [nblk][128][256] with the new rows. partials: uint8 [requests * na][58368]; bytes that no wave writes (m and l of rows
-    112 .. 127) are 0."""
+    [nblk][128][256] with the new rows. partials: uint8 [requests * na][58368]; bytes that no wave writes (m and l of
+    rows 112 .. 127) are 0."""
 
     a8: NDArray[np.uint8]
     as8: NDArray[np.uint8]
@@ -78,8 +78,8 @@ def run_machine_case(
 ) -> tuple[Outputs, RunReport]:
     """The bits of gfx950 code on the emulated machine, and what the two launches did.
 
-    code_object: an ELF with both kernels; our own object when not given. watch: a byte of an output whose last writer the
-    report names. Raises as `check_inputs`, and emu's errors.
+    code_object: an ELF with both kernels; our own object when not given. watch: a byte of an output whose last writer
+    the report names. Raises as `check_inputs`, and emu's errors.
     """
     check_inputs(inputs)
     outputs = _outputs(inputs)
@@ -158,16 +158,19 @@ _DTYPES = {
 
 
 def check_inputs(inputs: Inputs) -> None:
-    """Raises TypeError for an array that is not a C-contiguous numpy array of the expected dtype, ValueError for a shape
-    or value the kernel would read past an array with, or silently clamp in a live request. A request is live when its
-    window has a key."""
+    """Refuses what the kernel would read past an array with, or silently clamp in a live request, one with a key in its
+    window. Raises TypeError for anything but a C-contiguous numpy array of the expected dtype, ValueError for shapes
+    and values; both name the array, the index and what was expected."""
     for name, dtype in _DTYPES.items():
         _check_array(name, getattr(inputs, name), np.dtype(dtype))
     _check_shapes(inputs)
     if not 1 <= inputs.na <= MAX_PARTITIONS:
-        raise ValueError(f"na is {inputs.na}; a request has 1 to {MAX_PARTITIONS} partitions (the merge stages that many)")
+        raise ValueError(
+            f"na is {inputs.na}; a request has 1 to {MAX_PARTITIONS} partitions (the merge stages that many)"
+        )
     _check_numbers("positions", inputs.positions, 0, len(inputs.cos_sin), "the rows of cos_sin")
     _check_numbers("slots", inputs.slots, -(1 << 31), len(inputs.cache) * BLOCK, "the cache's slots; negative for none")
+    _check_numbers("seq_lens", inputs.seq_lens, 0, 1 << 31, "numbers of keys")
     _check_distinct_slots(inputs.slots)
     for request in range(inputs.requests):
         _check_request(inputs, request)
@@ -208,7 +211,7 @@ def _check_shapes(inputs: Inputs) -> None:
             raise ValueError(f"{name} has shape {got}; expected ({wanted}) for {requests} requests of {QPR} rows")
 
 
-def _check_numbers(name: str, values: NDArray[np.int64], low: int, stop: int, what: str) -> None:
+def _check_numbers(name: str, values: NDArray[np.signedinteger], low: int, stop: int, what: str) -> None:
     bad = np.flatnonzero((values < low) | (values >= stop))
     if bad.size:
         index = int(bad[0])
@@ -237,18 +240,19 @@ def _check_request(inputs: Inputs, request: int) -> None:
     if wrong.size:
         index = request * QPR + int(wrong[0])
         raise ValueError(
-            f"positions[{index}] is {int(inputs.positions[index])}; expected {p0 + int(wrong[0])}: the {QPR} rows of request"
-            f" {request} stand one after the other"
+            f"positions[{index}] is {int(inputs.positions[index])}; expected {p0 + int(wrong[0])}: the {QPR} rows of"
+            f" request {request} stand one after the other"
         )
     _check_table_row(inputs, request, range(lo // BLOCK, hi // BLOCK + 1))
+    _check_slots(inputs, request, hi)
 
 
 def _check_table_row(inputs: Inputs, request: int, blocks: range) -> None:
     width, nblk = inputs.block_table.shape[1], len(inputs.cache)
     if blocks.stop > width:
         raise ValueError(
-            f"block_table has {width} columns; request {request} (seq_lens[{request}] = {int(inputs.seq_lens[request])})"
-            f" needs blocks {blocks.start} .. {blocks.stop - 1}"
+            f"block_table has {width} columns; request {request} (seq_lens[{request}] = {int(inputs.seq_lens[request])}"
+            f") needs blocks {blocks.start} .. {blocks.stop - 1}"
         )
     row = inputs.block_table[request, blocks.start : blocks.stop]
     bad = np.flatnonzero((row < 0) | (row >= nblk))
@@ -258,3 +262,17 @@ def _check_table_row(inputs: Inputs, request: int, blocks: range) -> None:
             f"block_table[{request}, {column}] is {int(row[bad[0]])}; expected 0 .. {nblk - 1}: request {request} reads"
             " that block"
         )
+
+
+def _check_slots(inputs: Inputs, request: int, hi: int) -> None:
+    """A new key is staged by its position and cached by its slot: both must name one place."""
+    for index in range(request * QPR, (request + 1) * QPR):
+        slot, position = int(inputs.slots[index]), int(inputs.positions[index])
+        if slot < 0 or position > hi:
+            continue
+        expected = int(inputs.block_table[request, position // BLOCK]) * BLOCK + position % BLOCK
+        if slot != expected:
+            raise ValueError(
+                f"slots[{index}] is {slot}; block_table puts position {position} of request {request} at slot"
+                f" {expected}"
+            )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from codegen.kernels.drafter_attention.block import NEG_INF, State
 from codegen.kernels.drafter_attention.cases import HEAD_DIM, MAX_PARTITIONS, PARTIAL_BYTES, Q_HEADS, SCALE_GROUP
 from codegen.kernels.drafter_attention.lanes import at, bf16_round, butterfly, fp8_pack4, hw_exp2
@@ -35,8 +37,8 @@ MERGE = rule(
     "drafter_attention.merge",
     Evidence.chosen,
     "the body is not public; partials merged in order, as the public page says",
-    "w = exp2((m_i - M) * log2(e)), 0 where M is -inf; l_i * w and o_i * w added from +0 in order, multiply and add apart;"
-    " O / L by IEEE division, +0 where L is 0.",
+    "w = exp2((m_i - M) * log2(e)), 0 where M is -inf; l_i * w and o_i * w added from +0 in order, multiply and add"
+    " apart; O / L by IEEE division, +0 where L is 0.",
 )
 MXFP8 = rule(
     "drafter_attention.mxfp8",
@@ -96,10 +98,10 @@ def _merged(ap0: U64, na: I32, row: I32, dim: I32, ml: I32) -> F32:
     def sums(i: I32, bottom: F32, o: F32) -> tuple[F32, F32]:
         m_i, l_i = (word.bits(F32) for word in lds_read(ml + i * 8, 2))
         weight = (top[0] == NEG_INF).select(0.0, hw_exp2((m_i - top[0]) * LOG2_E))
-        value = load(at(first, i * PARTIAL_BYTES)).bits(F32)
+        value: F32 = load(at(first, i * PARTIAL_BYTES)).bits(F32)
         return bottom + l_i * weight, o + value * weight
 
-    bottom, o = sums
+    bottom, o = cast(tuple[F32, F32], sums)
     return (bottom == 0.0).select(0.0, o / bottom)
 
 

@@ -1,7 +1,8 @@
 """The head side: norm, RoPE and E4M3 of the query heads and of the new keys, E4M3 of the new values.
 
-32 groups of 16 lanes take four slots each of the request's 7 x 16 query heads, 7 keys and 7 values. Lane li < 8 of a group
-holds dims 4 li .. + 3 and their RoPE partners 32 + 4 li .. + 3, lane li >= 8 dims 32 + 4 li .. + 3 and 64 + 4 li .. + 3.
+32 groups of 16 lanes take four slots each of the request's 7 x 16 query heads, 7 keys and 7 values. Lane li < 8 of a
+group holds dims 4 li .. + 3 and their RoPE partners 32 + 4 li .. + 3, lane li >= 8 dims 32 + 4 li .. + 3 and
+64 + 4 li .. + 3.
 """
 
 from __future__ import annotations
@@ -51,14 +52,14 @@ NEW_ROWS = rule(
     "drafter_attention.new_rows",
     Evidence.chosen,
     "the public page says where new rows go, not when they do not",
-    "A negative slot writes neither cache nor tile; the tile takes a new key by its position, if that lies in [lo, hi].",
+    "A negative slot writes neither cache nor tile; a tile takes a new key by its position, if that is in [lo, hi].",
 )
 
 
 @dataclass(frozen=True)
 class Slot:
-    """What a group computes in one of its four turns. j: the row of the request. token: its number. column: first column of
-    the head in the QKV row. is_q, is_v: None where every group has a query head."""
+    """What a group computes in one of its four turns. j: the row of the request. token: its number. column: first
+    column of the head in the QKV row. is_q, is_v: None where every group has a query head."""
 
     j: I32
     token: I32
@@ -69,8 +70,8 @@ class Slot:
 
 @dataclass(frozen=True)
 class Prefetched:
-    """Loads that need no QKV. gq, gk: the lane's gamma words. css: by turn, two cos and two sin words. slots: by turn, the
-    token's cache slot (low word). positions: by turn, the token's position."""
+    """Loads that need no QKV. gq, gk: the lane's gamma words. css: by turn, two cos and two sin words. slots: by turn,
+    the token's cache slot (low word). positions: by turn, the token's position."""
 
     gq: list[U32]
     gk: list[U32]

@@ -1,8 +1,8 @@
 """The LDS tiles: numbering, swizzle, staging of cache blocks, and the reads that give matrix operands.
 
 A tile is 128 rows of 128 bytes. Its 16-byte chunks are swizzled: chunk c of row r lies at chunk c xor (r mod 8).
-TQ: query rows 16 j + head. TK0, TK1: the keys of a block. TV0, TV1: V transposed, a row a dim; byte 32 g + 4 i + e holds
-key 16 i + 4 g + e, the order in which the scores leave the matrix unit.
+TQ: query rows 16 j + head. TK0, TK1: the keys of a block. TV0, TV1: V transposed, a row a dim; byte 32 g + 4 i + e
+holds key 16 i + 4 g + e, the order in which the scores leave the matrix unit.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Staged:
 
 def tw(t: Tile, r: Index, w: Index) -> Index:
     """The word index in LDS of word w of row r of tile t."""
-    return r * ROW_WORDS + ((w // 4) ^ (r % 8)) * 4 + w % 4 + t * TILE_WORDS  # type: ignore[operator, return-value]
+    return r * ROW_WORDS + ((w // 4) ^ (r % 8)) * 4 + w % 4 + t * TILE_WORDS  # type: ignore[return-value]
 
 
 def physical_blocks(cache: Cache, block_table: U64, bt_width: I32, r: I32, first: I32, hi: I32, tid: I32) -> I32:
@@ -106,7 +106,7 @@ def kv_store(tk: Tile, tv: Tile, staged: Staged, tid: I32) -> None:
 
 def v_word(group: Index) -> Index:
     """The word of a V row that holds the keys 4 group .. + 3: 8 g + i for keys 16 i + 4 g ..."""
-    return (group % 4) * 8 + group // 4  # type: ignore[return-value]
+    return (group % 4) * 8 + group // 4
 
 
 def transpose4(words: list[U32]) -> list[U32]:
@@ -140,7 +140,7 @@ def store_new_value(tv: Tile, key: I32, dims: tuple[I32, I32], words: tuple[U32,
 
 
 def operand_wide(t: Tile, rows: int, l16: I32, w: I32) -> list[U32]:
-    """Words w .. w + 3 and w + 16 .. + 19 of row `rows` + l16 (rows a multiple of 16): 128 dims over the lane groups."""
+    """Words w .. w + 3 and w + 16 .. + 19 of row `rows` + l16 (rows a multiple of 16)."""
     return [*_read4(t, rows, l16, w), *_read4(t, rows, l16, w + 16)]
 
 

@@ -30,22 +30,24 @@ as_json = click.option("--json", "as_json", is_flag=True, help="One JSON documen
 
 @click.command()
 @click.argument("instruction")
-@click.argument("element")
+@click.argument("element", required=False)
 @click.option("--a", "a_format", type=click.Choice(FORMATS), help="Format of A (f8f6f4 only). Default: fp8.")
 @click.option("--b", "b_format", type=click.Choice(FORMATS), help="Format of B (f8f6f4 only). Default: fp8.")
 @click.option("--op-sel", type=click.IntRange(0, 3), default=0, show_default=True, help="Byte of a scale register.")
 @as_json
 def layout(
-    instruction: str, element: str, a_format: str | None, b_format: str | None, op_sel: int, as_json: bool
+    instruction: str, element: str | None, a_format: str | None, b_format: str | None, op_sel: int, as_json: bool
 ) -> None:
     """Say which register, lane and bits hold a matrix element, or the reverse.
 
     ELEMENT is A[m][k], B[k][n], C[m][n], D[m][n] (then `block N` where there are blocks), or scaleA[m][kb] and
     scaleB[n][kb], kb counting blocks of 32 along k. Or it is a place: an operand, a register counted from the
-    operand's first, a lane, and bits (all of the register when left out).
+    operand's first, a lane, and bits (all of the register when left out). Without ELEMENT: the operands and their
+    sizes.
 
     \b
     Examples:
+      gfx950 layout v_mfma_scale_f32_16x16x128_f8f6f4
       gfx950 layout v_mfma_scale_f32_16x16x128_f8f6f4 'B[100][3]'
       gfx950 layout v_mfma_scale_f32_16x16x128_f8f6f4 'B v3 lane 17 [7:4]' --b fp4
       gfx950 layout v_mfma_scale_f32_16x16x128_f8f6f4 'scaleB[3][3]' --op-sel 2
@@ -53,6 +55,9 @@ def layout(
     """
     from gfx950.layouts import describe_element, describe_place
 
+    if element is None:
+        _show_operands(_operands(instruction, a_format, b_format), as_json)
+        return
     describe = describe_place if "lane" in element else describe_element
     try:
         found = describe(instruction, element, a_format, b_format, op_sel)
@@ -67,6 +72,31 @@ def layout(
     lines = _place_lines(found) if "elements" in found else _element_lines(found)
     for line in (found["mnemonic"], *lines, f"rests on: {found['evidence']} ({found['source']})"):
         click.echo("\n".join(terminal.wrap(line)))
+
+
+def _operands(instruction: str, a_format: str | None, b_format: str | None) -> dict[str, Any]:
+    """The size of every operand of a dense MFMA, as plain data."""
+    from gfx950 import layouts
+
+    try:
+        scales = ("scaleA", "scaleB") if layouts.matrix_instruction(instruction).has_scales else ()
+        found = [layouts.layout(instruction, name, a_format, b_format) for name in ("A", "B", "C", "D", *scales)]
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    keys = ("operand", "rows", "cols", "blocks", "element_bits", "registers")
+    rows = [{key: getattr(one, key) for key in keys} | {"evidence": one.rule.evidence.name} for one in found]
+    return {"mnemonic": instruction, "operands": rows}
+
+
+def _show_operands(found: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        terminal.show_json("gfx950.layout-operands/1", found)
+        return
+    click.echo(found["mnemonic"])
+    for line in terminal.table(
+        [tuple(found["operands"][0]), *(tuple(map(str, row.values())) for row in found["operands"])]
+    ):
+        click.echo(line)
 
 
 def _scale_of(instruction: str, found: dict[str, Any], op_sel: int) -> dict[str, Any] | None:

@@ -82,6 +82,20 @@ def test_layout_of_formats_scales_blocks_and_places(gfx950, arguments, answer):
     assert answer in out
 
 
+def test_layout_without_an_element_lists_the_operands(gfx950):
+    code, out, _ = gfx950("layout", SCALED, "--b", "fp4")
+    rows = [line.split() for line in out.splitlines()]
+    assert code == 0
+    assert rows[1] == ["operand", "rows", "cols", "blocks", "element_bits", "registers", "evidence"]
+    assert rows[2] == ["A", "16", "128", "1", "8", "8", "published"]
+    assert rows[3] == ["B", "128", "16", "1", "4", "4", "published"]
+    assert rows[5] == ["D", "16", "16", "1", "32", "4", "spec"]
+    assert [row[0] for row in rows[6:]] == ["scaleA", "scaleB"]
+    found = json.loads(gfx950("layout", SCALED, "--json")[1])
+    assert found["schema"] == "gfx950.layout-operands/1"
+    assert found["operands"][1]["registers"] == 8
+
+
 def test_an_element_and_its_place_are_inverse(gfx950):
     place = json.loads(gfx950("layout", SCALED, "A[7][77]", "--a", "fp4", "--json")[1])
     piece = place["pieces"][0]
@@ -99,7 +113,8 @@ def test_an_element_and_its_place_are_inverse(gfx950):
         (("v_mfma_f32_16x16x31_bf16", "A[0][0]"), "nearest: v_mfma_f32_16x16x32_bf16"),
         (("v_mfma_f32_16x16x32_bf16", "A[0][0]", "--a", "fp4"), "fixes its formats"),
         ((SCALED, "A[0][0]", "--a", "fp5"), "'fp5' is not one of"),
-        ((SCALED,), "Missing argument 'ELEMENT'"),
+        ((), "Missing argument 'INSTRUCTION'"),
+        (("v_mfma_nothing",), "is not a dense matrix instruction of gfx950"),
     ],
 )
 def test_bad_layout_questions_exit_with_2(gfx950, arguments, message):

@@ -8,7 +8,7 @@ from gfx950.formats import BF16 as BF16_FORMAT
 from gfx950.formats import E4M3FN, E5M2, Format
 from gfx950.formats import F16 as F16_FORMAT
 from gfx950.isa.registry import vop1, vop3
-from gfx950.isa.vop2 import ARITHMETIC, by_mode, saturated
+from gfx950.isa.vop2 import ARITHMETIC, ARITHMETIC_F16, by_mode, limited, saturated
 from gfx950.lanes import B32, F16, F32, F64, I16, I32, I64, U16, U32, U64, join
 
 NARROW = (
@@ -27,12 +27,6 @@ STOCHASTIC = rule(
     " alignment below the smallest normal and the bits used for f16 and bf16 are not given",
     "The top bits of S1, as many as a normal result drops, are added as a fraction of one step of the result, carries"
     " go on into the exponent, and the sum is truncated.",
-)
-FP16_OVFL = rule(
-    "convert.fp16_ovfl",
-    Evidence.spec,
-    "CDNA4 ISA 3.5, MODE.FP16_OVFL",
-    "A finite f32 that overflows f16 becomes the largest f16 of its sign; an infinity stays.",
 )
 TOWARD_ZERO = rule(
     "convert.pkrtz",
@@ -75,9 +69,13 @@ def _special_codes(value: F32, magnitude: U32, code: U32, form: Format) -> U32:
     saturates = value.engine.mode.fp16_ovfl
     if form.canonical_nan is None:
         return code.minimum(form.max_code) | ((value.bits(U32) >> 31) << form.bits - 1)
-    code = (code > form.max_code).select(form.max_code if saturates and form is not BF16_FORMAT else infinity, code)
-    code = (magnitude >= 0x7F800000).select(form.max_code if saturates and form.bits == 8 else infinity, code)
-    code = (magnitude > 0x7F800000).select(form.canonical_nan, code)
+    finite_end = form.max_code if saturates and form is not BF16_FORMAT else infinity
+    infinite_end = form.max_code if saturates and form.bits == 8 else infinity
+    code = (code > form.max_code).select(finite_end, code)  # infinities and NaNs too: their codes lie above
+    if infinite_end != finite_end:
+        code = (magnitude >= 0x7F800000).select(infinite_end, code)
+    if form.canonical_nan != infinite_end:
+        code = (magnitude > 0x7F800000).select(form.canonical_nan, code)
     return code | ((value.bits(U32) >> 31) << form.bits - 1)
 
 
@@ -219,16 +217,11 @@ def v_cvt_f32_bf16(src0: U16) -> F32:
 
 
 def half(value: F32) -> F16:
-    """An f32 rounded to f16 by MODE [rule convert.fp16_ovfl]."""
-    result = value.to(F16)
-    if not value.engine.mode.fp16_ovfl:
-        return result
-    bits = result.bits(U16)
-    overflowed = ((bits & 0x7FFF) == 0x7C00) & (abs(value) < float("inf"))
-    return overflowed.select(bits - 1, bits).bits(F16)
+    """An f32 rounded to f16 [rule valu.fp16_ovfl]."""
+    return limited(value.to(F16), value)
 
 
-@vop1("v_cvt_f16_f32", 10, rules=(FP16_OVFL, *ARITHMETIC))
+@vop1("v_cvt_f16_f32", 10, rules=ARITHMETIC_F16)
 def v_cvt_f16_f32(src0: F32) -> F16:
     """f32 to f16. [12.8]"""
     return half(src0)
@@ -244,7 +237,7 @@ def _pair(low: F16 | U16 | I16, high: F16 | U16 | I16) -> B32:
     return low.bits(U16).to(U32) | (high.bits(U16).to(U32) << 16)
 
 
-@vop3("v_cvt_pk_f16_f32", 0x267, rules=(FP16_OVFL, *ARITHMETIC))
+@vop3("v_cvt_pk_f16_f32", 0x267, rules=ARITHMETIC_F16)
 def v_cvt_pk_f16_f32(src0: F32, src1: F32) -> B32:
     """S0 and S1 as f16, S0 low, to nearest even. [12.11]"""
     return _pair(half(src0), half(src1))

@@ -41,6 +41,14 @@ MIN_MAX = (
     ),
     FLOAT_DENORM,
 )
+FP16_OVFL = rule(
+    "valu.fp16_ovfl",
+    Evidence.spec,
+    "CDNA4 ISA 3.5, MODE.FP16_OVFL",
+    "With FP16_OVFL an f16 result that overflows from finite operands is the largest f16 of its sign; an infinity that"
+    " comes from an infinite operand stays.",
+)
+ARITHMETIC_F16 = (*ARITHMETIC, FP16_OVFL)
 LEGACY_MULTIPLY_ADD = rule(
     "valu.mad_f16",
     Evidence.spec,
@@ -124,6 +132,17 @@ def add(a: A, b: A, clamp: int) -> A:
 def subtract(a: A, b: A, clamp: int) -> A:
     """a - b, saturated with clamp."""
     return saturated(a.to(I64) - b.to(I64), type(a)) if clamp else a - b
+
+
+def limited(result: F16, *operands: Float) -> F16:
+    """An f16 result with an overflow from finite operands undone [rule valu.fp16_ovfl]."""
+    if not result.engine.mode.fp16_ovfl:
+        return result
+    overflowed = abs(result) == float("inf")
+    for operand in operands:
+        overflowed = overflowed & (abs(operand) < float("inf"))
+    bits = result.bits(U16)
+    return overflowed.select(bits - 1, bits).bits(F16)
 
 
 def literal_of(like: X, literal: int) -> X:
@@ -385,48 +404,49 @@ def v_subrev_u32(src0: U32, src1: U32, clamp: int = 0) -> U32:
 # ---- 16 bits ---------------------------------------------------------------------------------------------------------
 
 
-@vop2("v_add_f16", 31, rules=ARITHMETIC)
+@vop2("v_add_f16", 31, rules=ARITHMETIC_F16)
 def v_add_f16(src0: F16, src1: F16) -> F16:
     """D = S0 + S1. [12.7]"""
-    return src0 + src1
+    return limited(src0 + src1, src0, src1)
 
 
-@vop2("v_sub_f16", 32, rules=ARITHMETIC)
+@vop2("v_sub_f16", 32, rules=ARITHMETIC_F16)
 def v_sub_f16(src0: F16, src1: F16) -> F16:
     """D = S0 - S1. [12.7]"""
-    return src0 - src1
+    return limited(src0 - src1, src0, src1)
 
 
-@vop2("v_subrev_f16", 33, rules=ARITHMETIC)
+@vop2("v_subrev_f16", 33, rules=ARITHMETIC_F16)
 def v_subrev_f16(src0: F16, src1: F16) -> F16:
     """D = S1 - S0. [12.7]"""
-    return src1 - src0
+    return limited(src1 - src0, src0, src1)
 
 
-@vop2("v_mul_f16", 34, rules=ARITHMETIC)
+@vop2("v_mul_f16", 34, rules=ARITHMETIC_F16)
 def v_mul_f16(src0: F16, src1: F16) -> F16:
     """D = S0 * S1. [12.7]"""
-    return src0 * src1
+    return limited(src0 * src1, src0, src1)
 
 
 def multiply_add(a: F16, b: F16, c: F16) -> F16:
     """a * b + c with two roundings and denormals flushed [rule valu.mad_f16]."""
-    return flush(flush(flush(a) * flush(b)) + flush(c))
+    product = limited(flush(flush(a) * flush(b)), a, b)
+    return flush(limited(product + flush(c), product, c))
 
 
-@vop2("v_mac_f16", 35, rules=(LEGACY_MULTIPLY_ADD, *ARITHMETIC))
+@vop2("v_mac_f16", 35, rules=(LEGACY_MULTIPLY_ADD, *ARITHMETIC_F16))
 def v_mac_f16(src0: F16, src1: F16, vdst: F16) -> F16:
     """D = S0 * S1 + D, not fused. [12.7]"""
     return multiply_add(src0, src1, vdst)
 
 
-@vop2("v_madmk_f16", 36, rules=(LEGACY_MULTIPLY_ADD, *ARITHMETIC))
+@vop2("v_madmk_f16", 36, rules=(LEGACY_MULTIPLY_ADD, *ARITHMETIC_F16))
 def v_madmk_f16(src0: F16, src1: F16, literal: int) -> F16:
     """D = S0 * K + S1, not fused, K the literal's low half. [12.7]"""
     return multiply_add(src0, literal_of(src0, literal), src1)
 
 
-@vop2("v_madak_f16", 37, rules=(LEGACY_MULTIPLY_ADD, *ARITHMETIC))
+@vop2("v_madak_f16", 37, rules=(LEGACY_MULTIPLY_ADD, *ARITHMETIC_F16))
 def v_madak_f16(src0: F16, src1: F16, literal: int) -> F16:
     """D = S0 * S1 + K, not fused, K the literal's low half. [12.7]"""
     return multiply_add(src0, src1, literal_of(src0, literal))

@@ -8,6 +8,7 @@ from gfx950.evidence import Evidence, rule
 from gfx950.isa.registry import Scalar32, vop3
 from gfx950.isa.vop2 import (
     ARITHMETIC,
+    ARITHMETIC_F16,
     LEGACY_MULTIPLY_ADD,
     MIN_MAX,
     A,
@@ -16,6 +17,7 @@ from gfx950.isa.vop2 import (
     bits_of,
     by_mode,
     larger,
+    limited,
     low24,
     mantissa_bits,
     multiply_add,
@@ -501,7 +503,7 @@ def v_writelane_b32(vdst: B32, src0: Scalar32, src1: Scalar32) -> B32:
 # ---- 16 bits ---------------------------------------------------------------------------------------------------------
 
 
-@vop3("v_mad_f16", 0x203, rules=(LEGACY_MULTIPLY_ADD, *ARITHMETIC))
+@vop3("v_mad_f16", 0x203, rules=(LEGACY_MULTIPLY_ADD, *ARITHMETIC_F16))
 def v_mad_f16(src0: F16, src1: F16, src2: F16) -> F16:
     """D = S0 * S1 + S2, not fused. [12.11]"""
     return multiply_add(src0, src1, src2)
@@ -519,10 +521,10 @@ def v_mad_i16(src0: I16, src1: I16, src2: I16, clamp: int = 0) -> I16:
     return saturated(src0.to(I64) * src1.to(I64) + src2.to(I64), I16) if clamp else src0 * src1 + src2
 
 
-@vop3("v_fma_f16", 0x206, intrinsic="llvm.fma.f16", rules=ARITHMETIC)
+@vop3("v_fma_f16", 0x206, intrinsic="llvm.fma.f16", rules=ARITHMETIC_F16)
 def v_fma_f16(src0: F16, src1: F16, src2: F16) -> F16:
     """D = S0 * S1 + S2, fused. [12.11]"""
-    return fma(src0, src1, src2)
+    return limited(fma(src0, src1, src2), src0, src1, src2)
 
 
 @vop3("v_add_i16", 0x29E)
@@ -870,7 +872,7 @@ def v_ldexp_f64(src0: F64, src1: I32) -> F64:
 # ---- 16-bit forms that clear the other half --------------------------------------------------------------------------
 
 
-@vop3("v_mad_legacy_f16", 0x1EA, rules=(LEGACY_MULTIPLY_ADD, *ARITHMETIC))
+@vop3("v_mad_legacy_f16", 0x1EA, rules=(LEGACY_MULTIPLY_ADD, *ARITHMETIC_F16))
 def v_mad_legacy_f16(src0: F16, src1: F16, src2: F16) -> F16:
     """D = S0 * S1 + S2, not fused; the other half becomes zero. [12.11]"""
     return multiply_add(src0, src1, src2)
@@ -888,10 +890,10 @@ def v_mad_legacy_i16(src0: I16, src1: I16, src2: I16, clamp: int = 0) -> I16:
     return saturated(src0.to(I64) * src1.to(I64) + src2.to(I64), I16) if clamp else src0 * src1 + src2
 
 
-@vop3("v_fma_legacy_f16", 0x1EE, rules=ARITHMETIC)
+@vop3("v_fma_legacy_f16", 0x1EE, rules=ARITHMETIC_F16)
 def v_fma_legacy_f16(src0: F16, src1: F16, src2: F16) -> F16:
     """D = S0 * S1 + S2, fused; the other half becomes zero. [12.11]"""
-    return fma(src0, src1, src2)
+    return limited(fma(src0, src1, src2), src0, src1, src2)
 
 
 @vop3("v_div_fixup_legacy_f16", 0x1EF, rules=(FLOAT_DENORM,))

@@ -7,7 +7,19 @@ from gfx950.formats import BF16, Format
 from gfx950.formats import F16 as F16_FORMAT
 from gfx950.isa.conversions import half, widened
 from gfx950.isa.registry import vop2, vop3p
-from gfx950.isa.vop2 import ARITHMETIC, MIN_MAX, A, add, flush, larger, saturated, smaller, subtract
+from gfx950.isa.vop2 import (
+    ARITHMETIC,
+    ARITHMETIC_F16,
+    MIN_MAX,
+    A,
+    add,
+    flush,
+    larger,
+    limited,
+    saturated,
+    smaller,
+    subtract,
+)
 from gfx950.isa.vop3 import MINIMUM_MAXIMUM, maximum, minimum
 from gfx950.lanes import B32, F16, F32, I16, I32, I64, U16, U32, U64, fma, join, split
 
@@ -140,22 +152,22 @@ def v_pk_min_u16(src0: U16, src1: U16) -> U16:
 # ---- f16 -------------------------------------------------------------------------------------------------------------
 
 
-@vop3p("v_pk_fma_f16", 14, packed=True, intrinsic="llvm.fma.v2f16", rules=ARITHMETIC)
+@vop3p("v_pk_fma_f16", 14, packed=True, intrinsic="llvm.fma.v2f16", rules=ARITHMETIC_F16)
 def v_pk_fma_f16(src0: F16, src1: F16, src2: F16) -> F16:
     """D = S0 * S1 + S2, fused, on both halves. [12.10]"""
-    return fma(src0, src1, src2)
+    return limited(fma(src0, src1, src2), src0, src1, src2)
 
 
-@vop3p("v_pk_add_f16", 15, packed=True, rules=ARITHMETIC)
+@vop3p("v_pk_add_f16", 15, packed=True, rules=ARITHMETIC_F16)
 def v_pk_add_f16(src0: F16, src1: F16) -> F16:
     """D = S0 + S1 on both halves. [12.10]"""
-    return src0 + src1
+    return limited(src0 + src1, src0, src1)
 
 
-@vop3p("v_pk_mul_f16", 16, packed=True, rules=ARITHMETIC)
+@vop3p("v_pk_mul_f16", 16, packed=True, rules=ARITHMETIC_F16)
 def v_pk_mul_f16(src0: F16, src1: F16) -> F16:
     """D = S0 * S1 on both halves. [12.10]"""
-    return src0 * src1
+    return limited(src0 * src1, src0, src1)
 
 
 @vop3p("v_pk_min_f16", 17, packed=True, rules=MIN_MAX)
@@ -288,11 +300,11 @@ def _halves(word: B32) -> tuple[F16, F16]:
     return word.to(U16).bits(F16), (word >> 16).to(U16).bits(F16)
 
 
-@vop2("v_pk_fmac_f16", 60, rules=ARITHMETIC)
+@vop2("v_pk_fmac_f16", 60, rules=ARITHMETIC_F16)
 def v_pk_fmac_f16(src0: B32, src1: B32, vdst: B32) -> B32:
     """D = S0 * S1 + D, fused, on both halves. [12.7]"""
     pairs = zip(_halves(src0), _halves(src1), _halves(vdst), strict=True)
-    low, high = (fma(a, b, c).bits(U16).to(U32) for a, b, c in pairs)
+    low, high = (limited(fma(a, b, c), a, b, c).bits(U16).to(U32) for a, b, c in pairs)
     return low | (high << 16)
 
 

@@ -512,6 +512,16 @@ def test_unfused_f16_multiply_add_rounds_twice_and_flushes():
     check("v_madmk_f16", lambda a, b: oracle(a, 0x3E00, b), literal=0x3E00)
 
 
+@pytest.mark.parametrize("name", ["v_add_f16", "v_sub_f16", "v_mul_f16", "v_fma_f16", "v_pk_add_f16", "v_pk_fma_f16"])
+def test_fp16_ovfl_saturates_finite_overflows(name):
+    def oracle(*operands):
+        result = ARITHMETIC[name](*operands)
+        overflowed = result & 0x7FFF == 0x7C00 and all(o & 0x7FFF < 0x7C00 for o in operands)
+        return result - overflowed
+
+    check(name, oracle, seed=4, mode=Mode(fp16_ovfl=True))
+
+
 def test_mul_legacy_zero_wins():
     def oracle(a, b):
         return 0 if 0 in (a & 0x7FFFFFFF, b & 0x7FFFFFFF) else ARITHMETIC["v_mul_f32"](a, b)

@@ -129,6 +129,75 @@ def test_new_rows_read_back_from_the_cache_are_those_of_the_tiles():
         assert not check_outputs(split, reference(split), outputs.a8, outputs.as8, outputs.cache)
 
 
+@pytest.mark.parametrize("quantum", [pytest.param(1, marks=pytest.mark.slow), 5, 10**6])
+def test_bits_do_not_depend_on_how_waves_take_turns(quantum):
+    from emu.dispatch import RunOptions
+
+    outputs, _ = launch.run_machine_case(inputs_of("straddle"), options=RunOptions(quantum=quantum, threads=2))
+    for field in FIELDS:
+        np.testing.assert_array_equal(getattr(outputs, field), getattr(machine_of("straddle"), field), err_msg=field)
+
+
+class Races:
+    """LDS bytes that two waves touch between two barriers, one of them writing; bytes read that nobody wrote."""
+
+    def __init__(self, nbytes):
+        self.nbytes, self.workgroup = nbytes, None
+        self.found = set()
+
+    def operation(self, op, operands, results, active, workgroup):
+        if workgroup != self.workgroup:
+            self.workgroup, self.filled = workgroup, np.zeros(self.nbytes, bool)
+        if op.name == "barrier" or workgroup != getattr(self, "interval", None):
+            self.interval = workgroup
+            self.writers, self.readers = (np.zeros(self.nbytes, np.uint32) for _ in range(2))
+        if op.name not in ("lds_read", "lds_write"):
+            return
+        size, waves = op.attributes["nbytes"], np.broadcast_to(np.arange(len(active))[:, None], active.shape)
+        first = np.broadcast_to(operands[0], active.shape)[active].astype(np.int64)
+        touched = (first[:, None] + np.arange(size)).ravel()
+        wave = np.repeat(np.uint32(1) << waves[active].astype(np.uint32), size)
+        if op.name == "lds_write":
+            self.filled[touched] = True
+            np.bitwise_or.at(self.writers, touched, wave)
+        else:
+            np.bitwise_or.at(self.readers, touched, wave)
+            if not self.filled[touched].all():
+                self.found.add(("unwritten", op.where))
+        writers, both = self.writers[touched], self.writers[touched] | self.readers[touched]
+        if ((writers != 0) & (both & (both - 1) != 0)).any():
+            self.found.add(("race", op.where))
+
+
+def races_of(inputs, programs):
+    outputs, found = launch._outputs(inputs), set()
+    launches = (
+        (launch._attention_grid(inputs), launch._attention_arguments(inputs, outputs)),
+        (launch._merge_grid(inputs), launch._merge_arguments(inputs, outputs)),
+    )
+    for program, (grid, arguments) in zip(programs, launches, strict=True):
+        seen = Races(program.lds)
+        run_source(program, grid, arguments, observers=[seen])
+        found |= seen.found
+    return found
+
+
+def test_waves_meet_at_a_barrier_before_they_read_what_others_wrote():
+    """Partitions of six blocks, of two, of one and of none."""
+    for case in (Case("six", (Request(700),), 1, ""), Case("few", (Request(380),), 3, "")):
+        assert races_of(build(case), launch.programs()) == set()
+
+
+@pytest.mark.parametrize(("module", "number"), [(kernel, 0), (kernel, 1), (kernel, 2), (merge, 0)])
+def test_no_barrier_can_be_left_out(monkeypatch, module, number):
+    calls = iter(range(10))
+    monkeypatch.setattr(module, "barrier", lambda: None if next(calls) == number else barrier())
+    programs = trace(kernel.drafter_attention), trace(kernel.drafter_merge)
+    assert {kind for kind, _ in races_of(build(Case("both", (Request(700), Request(200)), 1, "")), programs)} >= {
+        "race"
+    }
+
+
 # ---- tiles -----------------------------------------------------------------------------------------------------------
 
 

@@ -82,7 +82,7 @@ def hw_rsq(value: F32) -> F32:
 
 def fp8_pack4(a: F32, b: F32, c: F32, d: F32) -> U32:
     """Four E4M3 bytes, a lowest, nearest even; nothing is clamped: beyond 464 they are NaN."""
-    low = v_cvt_pk_fp8_f32(a, b, constant(U32, 0), 0)
+    low = v_cvt_pk_fp8_f32(a, b, a.bits(U32), 0)  # the upper half is overwritten below: any register will do
     return cast(U32, v_cvt_pk_fp8_f32(c, d, low, 8))
 
 

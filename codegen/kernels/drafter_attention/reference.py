@@ -7,7 +7,7 @@ its bound:
 - `out_p8`: P is rounded to E4M3 at the running maximum of its partition, as the kernel does; the bound only has to
   cover the float32 arithmetic and the P that lie on a rounding boundary, so it is some hundred times sharper.
 
-The bounds are derived, not fitted; choices.md gives the derivation and the functions below quote the terms. They bound
+The bounds are derived, not fitted; README.md gives the derivation and the functions below quote the terms. They bound
 the arithmetic of the kernel as written (facts: U = 2^-24 is the unit roundoff of float32, 1 ulp for v_exp_f32 and
 v_rsq_f32, MFMA by the truncating group sum of CDNA3 with groups of at least 16). They are the only tolerances in this
 project: the bits themselves are held by the recorded goldens.

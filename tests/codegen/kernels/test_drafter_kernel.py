@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import doctest
 import functools
+import re
 from collections import defaultdict
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -34,6 +37,7 @@ from gfx950.layouts import layout
 from gfx950.lds import conflicts
 from gfx950.random_bits import bell, bits32, integers
 
+README = Path(launch.__file__).with_name("README.md")
 QUICK = ["small", "first_tokens", "straddle", "padded", "stale_lengths", "zeros"]
 FIELDS = ("a8", "as8", "cache", "partials")
 TILE_BYTES = tiles.TILE_WORDS * 4
@@ -646,6 +650,20 @@ def test_each_variant_of_a_block_has_16_matrix_instructions():
 
     counts = [matrix_ops(r) for op in launch.programs()[0].operations() for r in op.regions]
     assert sorted(c for c in counts if c) == [16] * 4
+
+
+def test_the_readme_states_these_resources():
+    for name, used in launch.compiled().resources.items():
+        numbers = used.vgprs, used.agprs, used.sgprs, used.lds, used.spills, sum(used.instructions.values())
+        row = f"| {name} | {' | '.join(map(str, numbers))} |"
+        assert row in README.read_text(), f"the README's resource table needs this row: {row}"
+
+
+def test_the_readme_s_example_runs():
+    text = "\n".join(re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL))
+    example = doctest.DocTestParser().get_doctest(text, {}, README.name, str(README), 0)
+    assert len(example.examples) >= 5
+    assert doctest.DocTestRunner().run(example).failed == 0
 
 
 class BankConflicts:

@@ -1,6 +1,6 @@
 """The float64 reference of the drafter attention against a float32 emulation of the kernel's steps, right and wrong.
 
-The emulation follows choices.md step by step, with blocks and partitions but without lanes; a fault is one deviation.
+The emulation follows the README step by step, with blocks and partitions but without lanes; a fault is one deviation.
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ from gfx950.lanes import F16, F32, F64, U32, U64, Engine, Float, Lanes, Mask, Mo
 
 VCC, M0, EXEC = 106, 124, 126
 SCALAR_REGISTERS = 128
+APERTURES = range(235, 239)  # source codes of the flat apertures' bases and limits
 PC_MASK = (1 << 48) - 1  # the program counter has 48 bits [CDNA4 ISA 3.2]
 AGPR = 256  # index of a0 in the unified register file
 ACCVGPR_MOVES = (88, 89)  # v_accvgpr_read / write: assemblers set their ACC bits, which mean nothing [isa_digest_core 6]
@@ -67,10 +68,6 @@ class State(Protocol):
 
     def memory(self, space: str, decoded: Decoded) -> Any:
         """The LaneMemory `lds` or `global`, or the ScalarMemory `scalar_memory`."""
-        ...
-
-    def scalar_special(self, code: int) -> Raw:
-        """Apertures and the like: source codes 235..238."""
         ...
 
 
@@ -304,7 +301,8 @@ class Operands:
             return self.engine.constant(constant, width)
         if code in (251, 252, 253):
             return self._flag_raw(code, width)
-        return self.state.scalar_special(code)
+        what = "an aperture" if code in APERTURES else "reserved"
+        raise UnsupportedForm(f"scalar source code {code} ({what}) is not built")
 
     def _sgpr_raw(self, code: int, width: int, half: int) -> Raw:
         low = U32(self.engine, self.state.sgpr(code))
@@ -496,6 +494,8 @@ class Operands:
 
     def mask_of(self, code: int) -> Mask:
         """The lanes of a 64-bit scalar operand."""
+        if code >= 256:
+            raise UnsupportedForm(f"a mask of lanes must be scalar and is v{code - 256}")
         return Mask(self.engine, self.engine.apply("lanes_of", 1, self._code_raw(code, 64)))
 
     def scalar64(self, index: int) -> U64:

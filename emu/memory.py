@@ -159,7 +159,7 @@ class Memory:
         addresses: uint64 (64,), mask: bool (64,), nbytes: 1, 2, 4, 8, 12 or 16. Lanes off the mask give 0.
         Raises MemoryFault for the lowest lane whose access is not inside one buffer.
         """
-        self._check(addresses, mask, nbytes, READABLE)
+        self.check(addresses, mask, nbytes, READABLE)
         lanes = np.zeros((LANES, -(-nbytes // 4) * 4), np.uint8)
         for first, chosen in self._by_buffer(addresses, mask):
             lanes[chosen, :nbytes] = self._bytes[first][self._indices(first, addresses[chosen], nbytes)]
@@ -170,7 +170,7 @@ class Memory:
 
         Nothing at all is written when any lane faults. Where lanes overlap the highest lane stays.
         """
-        self._check(addresses, mask, nbytes, WRITABLE)
+        self.check(addresses, mask, nbytes, WRITABLE)
         needed = (-(-nbytes // 4), LANES)
         if words.shape != needed or words.dtype != np.uint32:
             got = f"{words.dtype} {words.shape}"
@@ -236,7 +236,8 @@ class Memory:
             advice="unmap buffers that are no longer used, or pack small ones into one array",
         )
 
-    def _check(self, addresses: Addresses, mask: Mask, nbytes: int, need: int) -> None:
+    def check(self, addresses: Addresses, mask: Mask, nbytes: int, need: int) -> None:
+        """Raises MemoryFault for the lowest lane in `mask` whose access is not allowed. need: READABLE or WRITABLE."""
         if nbytes not in ACCESS_BYTES:
             raise ValueError(f"an access has {', '.join(map(str, ACCESS_BYTES))} bytes a lane, not {nbytes}")
         for what, array, dtype in (("addresses", addresses, np.uint64), ("mask", mask, np.bool_)):

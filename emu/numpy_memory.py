@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from emu.errors import MemoryFault
+from emu.memory import WRITABLE
 from gfx950.evidence import Evidence, rule
 from gfx950.isa.encoding import Decoded
 from gfx950.lanes import U32, U64, Lanes
@@ -136,11 +137,11 @@ class GlobalLanes:
         self.wave.last_stores.extend((int(addresses[n]), int(n), nbytes) for n in np.flatnonzero(active))
 
     def atomic(self, address: U64, operands: Sequence[L], operation: Callable[..., L]) -> L:
-        """Lanes in ascending order; every lane is checked first, by storing what is there."""
+        """Lanes in ascending order; every lane is checked first."""
         space, size = self.wave.address_space, operands[0].width // 8
         addresses, active = self._lanes(address)
         _check_alignment(addresses, active, size)
-        space.store(addresses, active, space.load(addresses, active, size), size)
+        space.check(addresses, active, size, WRITABLE)
         lanes = np.flatnonzero(active)
         self.wave.last_stores.extend((int(addresses[n]), int(n), size) for n in lanes)
         return _in_turn(lanes, lambda n: space.view(int(addresses[n]), size), operands, operation)

@@ -206,9 +206,6 @@ class BlockState:
     def memory(self, space: str, decoded: Decoded) -> Any:
         return HostScalarReads(self, decoded) if space == "scalar_memory" else HostLanes(self, decoded, space)
 
-    def scalar_special(self, code: int) -> Value:
-        raise UnsupportedForm(f"pc 0x{self.pc:x}: scalar source code {code} (an aperture) is not built")
-
 
 class HostLanes:
     """LDS or global memory: calls of the compiled memory functions through the scratch area."""

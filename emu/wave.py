@@ -81,6 +81,3 @@ class Wave:
         if space == "lds":
             return LdsLanes(self, decoded)
         return ScalarReads(self, decoded) if space == "scalar_memory" else GlobalLanes(self, decoded)
-
-    def scalar_special(self, code: int) -> Any:
-        return np.zeros(1, dtype=np.uint32)

@@ -177,11 +177,12 @@ class LaunchableKernel:
         watch: an argument array and a byte offset in it whose last writer the report names.
         """
         device, chosen = self.module.device, options or self.module.device.options
-        values, mapped = self._map_arrays(arguments)
-        if watch is not None and id(watch[0]) in mapped:
-            first = mapped[id(watch[0])] + watch[1]
-            chosen = replace(chosen, watch=(first, first + 1))
+        self._refuse_scratch()
+        mapped: dict[int, int] = {}
         try:
+            values = self._map_arrays(arguments, mapped)
+            if watch is not None:
+                chosen = replace(chosen, watch=self._watched(watch, mapped))
             launch = prepare(self.kernel, geometry, values, device.memory, dynamic_lds=dynamic_lds)
             try:
                 allocation(launch.lds_bytes)
@@ -192,19 +193,43 @@ class LaunchableKernel:
             for address in mapped.values():
                 device.memory.unmap(address)
 
-    def _map_arrays(self, arguments: Sequence[object] | Mapping[str, object] | bytes) -> tuple[Any, dict[int, int]]:
+    def _refuse_scratch(self) -> None:
+        descriptor = self.kernel.descriptor
+        if descriptor.private_segment or descriptor.uses_dynamic_stack:
+            raise LaunchError(
+                f"the kernel needs scratch memory ({descriptor.private_segment} bytes a lane), which is not built yet",
+                expected="a kernel that keeps everything in registers",
+                advice="compile with -O1 or higher, and look for spills, large local arrays and calls",
+                kernel=self.kernel.name,
+            )
+
+    def _watched(self, watch: tuple[np.ndarray[Any, Any], int], mapped: Mapping[int, int]) -> tuple[int, int]:
+        """The device addresses of the watched byte."""
+        array, offset = watch
+        if id(array) not in mapped or not 0 <= offset < array.nbytes:
+            raise LaunchError(
+                f"byte {offset} of the watched array cannot be watched",
+                expected="an array among the arguments, and an offset inside it",
+                kernel=self.kernel.name,
+            )
+        first = mapped[id(array)] + offset
+        return first, first + 1
+
+    def _map_arrays(
+        self, arguments: Sequence[object] | Mapping[str, object] | bytes, mapped: dict[int, int]
+    ) -> Sequence[object] | Mapping[str, object] | bytes:
+        """The arguments with arrays replaced by device addresses, which `mapped` takes up by identity."""
         if isinstance(arguments, bytes):
-            return arguments, {}
+            return arguments
         named = isinstance(arguments, Mapping)
         items: dict[Any, Any] = dict(arguments) if isinstance(arguments, Mapping) else dict(enumerate(arguments))
-        mapped: dict[int, int] = {}
         for name, value in items.items():
             if isinstance(value, np.ndarray) and value.ndim > 0:
                 if id(value) not in mapped:
                     writable = bool(value.flags.writeable)
                     mapped[id(value)] = self.module.device.map(value, name=f"argument {name}", writable=writable)
                 items[name] = mapped[id(value)]
-        return items if named else list(items.values()), mapped
+        return items if named else list(items.values())
 
 
 class BoundKernel:

@@ -27,7 +27,10 @@ SCALAR_REGISTERS = 128
 APERTURES = range(235, 239)  # source codes of the flat apertures' bases and limits
 PC_MASK = (1 << 48) - 1  # the program counter has 48 bits [CDNA4 ISA 3.2]
 AGPR = 256  # index of a0 in the unified register file
-ACCVGPR_MOVES = (88, 89)  # v_accvgpr_read / write: assemblers set their ACC bits, which mean nothing [isa_digest_core 6]
+ACCVGPR_MOVES = (
+    88,
+    89,
+)  # v_accvgpr_read / write: assemblers set their ACC bits, which mean nothing [isa_digest_core 6]
 MATRIX_REGISTERS = {0: 8, 1: 8, 2: 6, 3: 6, 4: 4}  # by f8f6f4 format code [isa_digest_core 12]
 INLINE_FLOATS = {240: 0.5, 241: -0.5, 242: 1.0, 243: -1.0, 244: 2.0, 245: -2.0, 246: 4.0, 247: -4.0}
 INLINE_TWO_PI = {16: 0x3118, 32: 0x3E22F983, 64: 0x3FC45F306DC9C882}  # 1 / (2 pi) [isa_digest_core 1]
@@ -89,6 +92,13 @@ def check_vector(index: int) -> None:
     """Raises UnsupportedForm for an index outside the unified vector register file (0..511)."""
     if not 0 <= index < 2 * AGPR:
         raise UnsupportedForm(f"it reaches past the last vector register (a{index - AGPR})")
+
+
+def check_run(index: int, count: int) -> None:
+    """Raises UnsupportedForm where `count` registers from `index` on leave their half of the file (v or a)."""
+    if index % AGPR + count > AGPR:
+        name = f"{'av'[index < AGPR]}{index % AGPR}"
+        raise UnsupportedForm(f"{count} registers from {name} on reach past the last one (255)")
 
 
 def check_scalar(index: int) -> None:
@@ -196,6 +206,7 @@ class Operands:
             raise UnsupportedForm(
                 f"pc 0x{self.decoded.pc:x}: {self.instruction.name} with format {self.fields['cbsz']}, {self.fields['blgp']}: formats are 0..4 in vector registers"
             )
+        check_run(code, count)
         words = [U32(self.engine, self.state.vgpr(code + i)) for i in range(count)]
         zero = U32.constant(self.engine, 0).splat()
         return parameter.kind([*words, *[zero] * (8 - count)])
@@ -280,7 +291,9 @@ class Operands:
         return kind(self.engine, raw)
 
     def _registers(self, index: int, kind: Any, half: int = 0) -> Any:
-        words = [U32(self.engine, self.state.vgpr(index + i)) for i in range(max(1, _words_of(kind)))]
+        count = max(1, _words_of(kind))
+        check_run(index, count)
+        words = [U32(self.engine, self.state.vgpr(index + i)) for i in range(count)]
         if issubclass(kind, Words):
             return kind(words)
         if kind.width == 64:
@@ -416,7 +429,9 @@ class Operands:
         index = self.fields["vdst"] + (
             AGPR if self.fields.get("acc_cd") or (form in ("DS", "FLAT") and self.fields["acc"]) else 0
         )
-        for i, word in enumerate(self._result_words(value)):
+        words = self._result_words(value)
+        check_run(index, len(words))
+        for i, word in enumerate(words):
             self._set_vgpr(index + i, word.raw)
 
     def _result_words(self, value: Any) -> Sequence[U32]:

@@ -11,8 +11,7 @@ import platform
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from emu.engines.numpy_engine import default_nan, exponent_mask
-from emu.errors import EmulatorError
+from emu.engines.numpy_engine import check_rounding, default_nan, exponent_mask
 from gfx950.lanes import PRIMITIVES, Mode
 
 FLOAT_NAMES = {16: "half", 32: "float", 64: "double"}
@@ -208,9 +207,7 @@ class HostEngine:
 
     def check_rounding(self, width: int) -> None:
         """Raises EmulatorError unless MODE rounds this width to nearest even."""
-        rounding = self.mode.round32 if width == 32 else self.mode.round16_64
-        if rounding:
-            raise EmulatorError(f"MODE asks for rounding code {rounding} on {width}-bit floats; only nearest even (0) is built")
+        check_rounding(self.mode, width)
 
 
 def _lanes(*values: Value) -> bool:
@@ -291,6 +288,8 @@ def _float_compare(e: HostEngine, op: str, width: int, a: Value, b: Value) -> Va
 
 
 def _float_resize(e: HostEngine, op: str, width: int, a: Value) -> Value:
+    if width < a.width:
+        e.check_rounding(width)
     source = e.flushed_inputs(a.width, (a,), a.lanes)[0]
     if (a.width, width) == (64, 16):
         source = _round_to_odd_f32(e, source)
@@ -341,6 +340,7 @@ def _fma16(e: HostEngine, op: str, *operands: Value) -> Value:
 
 
 def _from_integer(e: HostEngine, op: str, width: int, a: Value) -> Value:
+    e.check_rounding(width)
     if width == 16:
         single = e.from_float(f"{op} {e.typed(a, a.lanes)} to {type_of(32, a.lanes, True)}", 32, a.lanes)
         if a.width > 16:

@@ -6,6 +6,7 @@ arrays (bool for masks). This is the readable reference; the host LLVM engine mu
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any
@@ -85,6 +86,24 @@ def _to_double(value: Fraction) -> float:
         return float("inf") if value > 0 else float("-inf")
 
 
+@functools.lru_cache(maxsize=4096)
+def _constant(bits: int, width: int) -> Array:
+    value = np.array([bits], dtype=UNSIGNED[width])
+    value.flags.writeable = False
+    return value
+
+
+def check_rounding(mode: Mode, width: int) -> None:
+    """Raises EmulatorError unless `mode` rounds floats of this width to nearest even."""
+    rounding = mode.round32 if width == 32 else mode.round16_64
+    if rounding:
+        direction = ("", "up", "down", "toward zero")[rounding]
+        raise EmulatorError(
+            f"MODE asks for rounding code {rounding} ({direction}) on {width}-bit floats; only nearest even (0) is"
+            " built: clear the field in the kernel descriptor or with s_setreg"
+        )
+
+
 class NumpyEngine:
     """Lane arithmetic on numpy arrays. mode: the MODE fields in force."""
 
@@ -98,8 +117,8 @@ class NumpyEngine:
         return OPERATIONS[op](self, width, *operands)
 
     def constant(self, bits: int, width: int) -> Array:
-        """A scalar: shape (1,)."""
-        return np.array([bits], dtype=UNSIGNED[width])
+        """A scalar: shape (1,), shared and read-only."""
+        return _constant(bits, width)
 
     def permute(self, value: Array, width: int, lanes: tuple[int, ...]) -> Array:
         """A static lane permutation."""
@@ -116,12 +135,7 @@ class NumpyEngine:
 
     def float_operation(self, width: int, operation: Callable[..., Array], *operands: Array) -> Array:
         """A float operation under MODE's rounding and denormals with the ledger's NaN rule."""
-        rounding = self.mode.round32 if width == 32 else self.mode.round16_64
-        if rounding:
-            raise EmulatorError(
-                f"MODE asks for rounding code {rounding} ({('', 'up', 'down', 'toward zero')[rounding]}) on {width}-bit floats;"
-                " only nearest even (0) is built: clear the field in the kernel descriptor or with s_setreg"
-            )
+        self.check_rounding(width)
         denorm = self.mode.denorm(width)
         inputs = operands if denorm & 1 else tuple(_flush(o, width) for o in operands)
         with np.errstate(all="ignore"):
@@ -130,6 +144,10 @@ class NumpyEngine:
         if not denorm & 2:
             bits = _flush(bits, width)
         return self._nan_rule(width, bits, operands)
+
+    def check_rounding(self, width: int) -> None:
+        """Raises EmulatorError unless MODE rounds floats of this width to nearest even."""
+        check_rounding(self.mode, width)
 
     def _nan_rule(self, width: int, bits: Array, operands: tuple[Array, ...]) -> Array:
         nan = _is_nan(bits, width)
@@ -251,6 +269,8 @@ def _fma(a: Array, b: Array, c: Array) -> Array:
 def _float_convert(engine: NumpyEngine, width: int, value: Array) -> Array:
     """fpext and fptrunc. Denormals of either width follow MODE's code for that width."""
     source = value.dtype.itemsize * 8
+    if width < source:
+        engine.check_rounding(width)
     flushed = value if engine.mode.denorm(source) & 1 else _flush(value, source)
     with np.errstate(all="ignore"):
         bits: Array = np.ascontiguousarray(flushed.view(FLOATS[source]).astype(FLOATS[width])).view(UNSIGNED[width])
@@ -271,6 +291,7 @@ def _convert_nan(value: Array, source: int, width: int) -> Array:
 
 def _from_integer(kinds: dict[int, Any]) -> Callable[..., Array]:
     def run(engine: NumpyEngine, width: int, value: Array) -> Array:
+        engine.check_rounding(width)
         integer = value.view(kinds[value.dtype.itemsize * 8])
         with np.errstate(over="ignore"):
             return np.ascontiguousarray(integer.astype(FLOATS[width])).view(UNSIGNED[width])

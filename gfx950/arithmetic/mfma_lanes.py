@@ -1,213 +1,286 @@
-"""Sixteen columns at a time: LLVM vectors as values inside numba functions.
+"""Sixteen columns at a time: Python that writes LLVM.
 
-`I32`, `I64`, `F32`, `F64` are vectors of 16; comparisons give masks. Operators are lane-wise; `>>` is arithmetic,
-shift counts must be below the width. No operation here rounds but `*`, `+`, `-` on floats and `narrow` (nearest
-even), and none is contracted or reordered.
+A `Value` stands for a scalar or for a vector of 16 while a function is being written; its operators append
+instructions. Python's own loops and calls are gone by then, so that formats and sizes are constants; `loop`, `branch`
+and `switch` write what is decided when the function runs. Integers mix in as constants. On vectors operators are
+lane-wise, comparisons give masks; `>>` is arithmetic, comparisons are signed, shift counts must be below the width.
+No operation here rounds but `*`, `+`, `-` on floats and `narrow` (nearest even), and none is contracted or reordered.
 """
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from llvmlite import ir
 from numba.core import cgutils as numba_cgutils
-from numba.core import types as numba_types
-from numba.extending import intrinsic, models, overload, register_model
 
 WIDTH = 16
-types: Any = numba_types  # numba leaves these partly untyped
-cgutils: Any = numba_cgutils
+BIT, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
+F32, F64 = ir.FloatType(), ir.DoubleType()
+cgutils: Any = numba_cgutils  # numba leaves it untyped
 
 
-class Lanes(numba_types.Type):
-    """The numba type of a vector of 16 `element`s."""
-
-    def __init__(self, element: str, llvm: Any) -> None:
-        self.element, self.vector = element, ir.VectorType(llvm, WIDTH)
-        super().__init__(name=f"Lanes16({element})")
-
-
-I32 = Lanes("i32", ir.IntType(32))
-I64 = Lanes("i64", ir.IntType(64))
-F32 = Lanes("f32", ir.FloatType())
-F64 = Lanes("f64", ir.DoubleType())
-MASK = Lanes("mask", ir.IntType(1))
+def _constant(kind: Any, number: float) -> Any:
+    element = getattr(kind, "element", kind)
+    if isinstance(element, ir.IntType):
+        half = 1 << (element.width - 1)
+        number = (int(number) + half) % (2 * half) - half if element.width > 1 else int(number)
+    return ir.Constant(kind, [number] * kind.count if kind is not element else number)
 
 
-class _LanesModel(models.PrimitiveModel):
-    def __init__(self, manager: Any, lanes: Any) -> None:
-        initialise: Any = super().__init__
-        initialise(manager, lanes, lanes.vector)
+@dataclass(frozen=True, eq=False)
+class Value:
+    """`llvm` as written so far by `builder`."""
+
+    builder: Any
+    llvm: Any
+
+    def constant(self, number: float) -> Value:
+        """The number in every lane, of the same type as this."""
+        return Value(self.builder, _constant(self.llvm.type, number))
+
+    @property
+    def _is_float(self) -> bool:
+        return getattr(self.llvm.type, "element", self.llvm.type) in (F32, F64)
+
+    def _write(self, integer: str, floating: str, other: Operand, swap: bool = False) -> Value:
+        values = [self.llvm, as_value(self, other).llvm]
+        method = getattr(self.builder, floating if self._is_float else integer)
+        return Value(self.builder, method(*(reversed(values) if swap else values)))
+
+    def _compare(self, sign: str, other: Operand) -> Value:
+        method = self.builder.fcmp_ordered if self._is_float else self.builder.icmp_signed
+        return Value(self.builder, method(sign, self.llvm, as_value(self, other).llvm))
+
+    def __add__(self, other: Operand) -> Value:
+        return self._write("add", "fadd", other)
+
+    def __sub__(self, other: Operand) -> Value:
+        return self._write("sub", "fsub", other)
+
+    def __rsub__(self, other: Operand) -> Value:
+        return self._write("sub", "fsub", other, swap=True)
+
+    def __mul__(self, other: Operand) -> Value:
+        return self._write("mul", "fmul", other)
+
+    def __and__(self, other: Operand) -> Value:
+        return self._write("and_", "", other)
+
+    def __or__(self, other: Operand) -> Value:
+        return self._write("or_", "", other)
+
+    def __lshift__(self, other: Operand) -> Value:
+        return self._write("shl", "", other)
+
+    def __rshift__(self, other: Operand) -> Value:
+        return self._write("ashr", "", other)
+
+    def __floordiv__(self, power_of_two: int) -> Value:
+        return self >> (power_of_two.bit_length() - 1)
+
+    def __mod__(self, power_of_two: int) -> Value:
+        return self & (power_of_two - 1)
+
+    def __lt__(self, other: Operand) -> Value:
+        return self._compare("<", other)
+
+    def __gt__(self, other: Operand) -> Value:
+        return self._compare(">", other)
+
+    __radd__, __rmul__ = __add__, __mul__
 
 
-register_model(Lanes)(_LanesModel)
+Operand: TypeAlias = Value | int | float
+Index: TypeAlias = Value | int
 
 
-def _operation(result: Callable[..., Any], emit: Callable[..., Any]) -> Any:
-    """An intrinsic: `result` maps argument types to the result's type, `emit(builder, types, values)` builds it."""
-
-    def one(typing_context: Any, a: Any) -> Any:
-        return result(a)(a), lambda c, b, s, v: emit(b, s.args, v)
-
-    def two(typing_context: Any, a: Any, b: Any) -> Any:
-        return result(a, b)(a, b), lambda c, b, s, v: emit(b, s.args, v)
-
-    def three(typing_context: Any, a: Any, b: Any, c: Any) -> Any:
-        return result(a, b, c)(a, b, c), lambda c, b, s, v: emit(b, s.args, v)
-
-    return intrinsic((one, two, three)[result.__code__.co_argcount - 1])
+def as_value(like: Value, operand: Operand) -> Value:
+    return operand if isinstance(operand, Value) else like.constant(operand)
 
 
-def _splat_value(builder: Any, vector: Any, value: Any) -> Any:
-    first = builder.insert_element(ir.Constant(vector, ir.Undefined), value, ir.Constant(ir.IntType(32), 0))
-    return builder.shuffle_vector(first, first, ir.Constant(ir.VectorType(ir.IntType(32), WIDTH), [0] * WIDTH))
+def equal(a: Value, b: Operand) -> Value:
+    return a._compare("==", b)
 
 
-def _arithmetic(integer: str, floating: str | None) -> Any:
-    def emit(builder: Any, kinds: Any, values: Any) -> Any:
-        name = floating if floating and kinds[0].element in ("f32", "f64") else integer
-        return getattr(builder, name)(*values)
-
-    return _operation(lambda a, b: a, emit)
-
-
-def _comparison(sign: str) -> Any:
-    def emit(builder: Any, kinds: Any, values: Any) -> Any:
-        compare = builder.fcmp_ordered if kinds[0].element in ("f32", "f64") else builder.icmp_signed
-        return compare(sign, *values)
-
-    return _operation(lambda a, b: MASK, emit)
+def select(mask: Value, a: Operand, b: Operand) -> Value:
+    like = a if isinstance(a, Value) else b
+    if not isinstance(like, Value):
+        raise TypeError(f"select of the numbers {a} and {b}: one of them has to be a Value, for its type")
+    values = (as_value(like, operand).llvm for operand in (a, b))
+    return Value(mask.builder, mask.builder.select(mask.llvm, *values))
 
 
-_OPERATORS: dict[Any, Any] = {
-    operator.add: _arithmetic("add", "fadd"),
-    operator.sub: _arithmetic("sub", "fsub"),
-    operator.mul: _arithmetic("mul", "fmul"),
-    operator.and_: _arithmetic("and_", None),
-    operator.or_: _arithmetic("or_", None),
-    operator.lshift: _arithmetic("shl", None),
-    operator.rshift: _arithmetic("ashr", None),
-    operator.lt: _comparison("<"),
-    operator.gt: _comparison(">"),
-    operator.eq: _comparison("=="),
-}
+def maximum(a: Value, b: Operand) -> Value:
+    return select(a > b, a, b)
 
 
-def _overload_operator(function: Any, implementation: Any) -> None:
-    # A lambda, as numba wants both signatures alike to the annotation.
-    overload(function)(lambda a, b: (lambda a, b: implementation(a, b)) if isinstance(a, Lanes) and a is b else None)
+def minimum(a: Value, b: Operand) -> Value:
+    return select(a < b, a, b)
 
 
-for _function, _implementation in _OPERATORS.items():
-    _overload_operator(_function, _implementation)
+def any_lane(mask: Value) -> Value:
+    bits = mask.builder.bitcast(mask.llvm, I16)
+    return Value(mask.builder, mask.builder.icmp_unsigned("!=", bits, ir.Constant(I16, 0)))
 
 
-def _maximum(builder: Any, kinds: Any, values: Any) -> Any:
-    return builder.select(builder.icmp_signed(">", *values), *values)
+def _convert(element: Any, instruction: str, value: Value) -> Value:
+    source = value.llvm.type
+    kind = ir.VectorType(element, source.count) if isinstance(source, ir.VectorType) else element
+    return Value(value.builder, getattr(value.builder, instruction)(value.llvm, kind))
 
 
-def _minimum(builder: Any, kinds: Any, values: Any) -> Any:
-    return builder.select(builder.icmp_signed("<", *values), *values)
+truncate_i32 = partial(_convert, I32, "fptosi")  # toward zero; the value must fit
+to_f32 = partial(_convert, F32, "sitofp")
+to_f64 = partial(_convert, F64, "sitofp")
+narrow = partial(_convert, F32, "fptrunc")
+widen_f64 = partial(_convert, F64, "fpext")
+widen_i64 = partial(_convert, I64, "sext")
+low_i32 = partial(_convert, I32, "trunc")
+bits_f32 = partial(_convert, F32, "bitcast")
+bits_f64 = partial(_convert, F64, "bitcast")
+bits_i32 = partial(_convert, I32, "bitcast")
+bits_i64 = partial(_convert, I64, "bitcast")
 
 
-def _select_zero(builder: Any, kinds: Any, values: Any) -> Any:
-    zero = builder.icmp_signed("==", values[0], ir.Constant(values[0].type, None))
-    return builder.select(zero, values[1], values[2])
+def _as_bytes(value: Value) -> Value:
+    return Value(value.builder, value.builder.bitcast(value.llvm, ir.VectorType(I8, 4 * WIDTH)))
 
 
-def _bytewise(emit: Callable[..., Any], result: Callable[..., Any] = lambda a, b: a) -> Any:
-    """An operation on I32 vectors that works on each of their bytes."""
-
-    def on_bytes(builder: Any, kinds: Any, values: Any) -> Any:
-        vector = ir.VectorType(ir.IntType(8), 4 * WIDTH)
-        result = emit(builder, kinds, [builder.bitcast(value, vector) for value in values])
-        return builder.bitcast(result, kinds[0].vector)
-
-    return _operation(result, on_bytes)
+def _as_words(value: Value) -> Value:
+    return Value(value.builder, value.builder.bitcast(value.llvm, ir.VectorType(I32, WIDTH)))
 
 
-def _call(name: str, builder: Any, kinds: Any, values: Any) -> Any:
-    """A call of LLVM's `name` on float vectors."""
-    vector = kinds[0].vector
-    kind = ir.FunctionType(vector, [vector] * len(values))
-    return builder.call(
-        cgutils.get_or_insert_function(builder.module, kind, f"{name}.v{WIDTH}{kinds[0].element}"), values
-    )
+def maximum_bytes(a: Value, b: Operand) -> Value:
+    """The larger of each signed byte of i32 vectors."""
+    return _as_words(maximum(_as_bytes(a), _as_bytes(as_value(a, b))))
 
 
-def _pointer(builder: Any, base: Any, index: Any, vector: Any) -> Any:
-    return builder.bitcast(builder.gep(base, [index]), vector.as_pointer())
+def add_bytes(a: Value, b: Operand) -> Value:
+    return _as_words(_as_bytes(a) + _as_bytes(as_value(a, b)))
 
 
-def _load(kind: Any) -> Any:
-    def emit(builder: Any, kinds: Any, values: Any) -> Any:
-        return builder.load(_pointer(builder, values[0], values[1], kind.vector), align=4)
-
-    return _operation(lambda base, index: kind, emit)
+def select_zero_bytes(a: Value, b: Operand, c: Value) -> Value:
+    """Bytes of b where those of a are zero, of c elsewhere."""
+    return _as_words(select(equal(_as_bytes(a), 0), _as_bytes(as_value(a, b)), _as_bytes(c)))
 
 
-def _store(builder: Any, kinds: Any, values: Any) -> Any:
-    builder.store(values[2], _pointer(builder, values[0], values[1], kinds[2].vector), align=4)
-    return ir.Constant(ir.IntType(64), 0)
+def _call(name: str, *values: Value) -> Value:
+    """A call of LLVM's `name` on f64 vectors."""
+    builder, kind = values[0].builder, values[0].llvm.type
+    signature = ir.FunctionType(kind, [kind] * len(values))
+    function = cgutils.get_or_insert_function(builder.module, signature, f"{name}.v{WIDTH}f64")
+    return Value(builder, builder.call(function, [value.llvm for value in values]))
 
 
-def _splat(kind: Any) -> Any:
-    def emit(builder: Any, kinds: Any, values: Any) -> Any:
-        value = values[0]
-        if isinstance(value.type, ir.IntType) and value.type.width > kind.vector.element.width:
-            value = builder.trunc(value, kind.vector.element)
-        return _splat_value(builder, kind.vector, value)
-
-    return _operation(lambda value: kind, emit)
+floor = partial(_call, "llvm.floor")
+magnitude = partial(_call, "llvm.fabs")
+fused = partial(_call, "llvm.fma")  # a * b + c, rounded once
 
 
-def _convert(kind: Any, instruction: str) -> Any:
-    return _operation(lambda a: kind, lambda b, kinds, v: getattr(b, instruction)(v[0], kind.vector))
+def spread(value: Value) -> Value:
+    """A scalar in every lane."""
+    builder, vector = value.builder, ir.VectorType(value.llvm.type, WIDTH)
+    first = builder.insert_element(ir.Constant(vector, ir.Undefined), value.llvm, ir.Constant(I32, 0))
+    lanes = ir.Constant(ir.VectorType(I32, WIDTH), [0] * WIDTH)
+    return Value(builder, builder.shuffle_vector(first, first, lanes))
 
 
-def _any(builder: Any, kinds: Any, values: Any) -> Any:
-    bits = builder.bitcast(values[0], ir.IntType(WIDTH))
-    return builder.icmp_unsigned("!=", bits, ir.Constant(ir.IntType(WIDTH), 0))
+def vector_of(builder: Any, number: int) -> Value:
+    """An i32 in every lane."""
+    return Value(builder, _constant(ir.VectorType(I32, WIDTH), number))
 
 
-def _stack_words(typing_context: Any) -> Any:
-    """2048 words that live as long as the call."""
+@dataclass(frozen=True)
+class Words:
+    """32-bit words in memory; indices count words."""
 
-    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        words = cgutils.alloca_once(builder, ir.IntType(32), 2048)
-        words.align = 64  # a vector that straddles two cache lines costs twice
-        return words
+    builder: Any
+    pointer: Any
 
-    return types.CPointer(types.int32)(), emit
+    def at(self, index: Index) -> Words:
+        number = index.llvm if isinstance(index, Value) else ir.Constant(I64, index)
+        return Words(self.builder, self.builder.gep(self.pointer, [number]))
+
+    def _typed(self, index: Index, kind: Any) -> Any:
+        return self.builder.bitcast(self.at(index).pointer, kind.as_pointer())
+
+    def vector(self, index: Index, element: Any = I32) -> Value:
+        """Sixteen words from `index` on."""
+        pointer = self._typed(index, ir.VectorType(element, WIDTH))
+        return Value(self.builder, self.builder.load(pointer, align=4))
+
+    def spread(self, index: Index, element: Any = I32) -> Value:
+        """One word in every lane."""
+        return spread(Value(self.builder, self.builder.load(self._typed(index, element))))
+
+    def store(self, index: Index, value: Value) -> None:
+        self.builder.store(value.llvm, self._typed(index, value.llvm.type), align=4)
 
 
-maximum = _operation(lambda a, b: a, _maximum)
-minimum = _operation(lambda a, b: a, _minimum)
-maximum_bytes = _bytewise(_maximum)  # signed
-add_bytes = _bytewise(lambda b, kinds, v: b.add(*v))
-select_zero_bytes = _bytewise(_select_zero, lambda a, b, c: a)  # b where the byte of a is zero, else c
-select = _operation(lambda mask, a, b: a, lambda b, kinds, v: b.select(*v))
-any_lane = _operation(lambda mask: types.boolean, _any)
-floor = _operation(lambda a: a, partial(_call, "llvm.floor"))
-fused = _operation(lambda a, b, c: a, partial(_call, "llvm.fma"))  # a * b + c, rounded once
-magnitude = _operation(lambda a: a, partial(_call, "llvm.fabs"))
+def stack_words(builder: Any, count: int) -> Words:
+    """Words that live as long as the call."""
+    words = cgutils.alloca_once(builder, I32, count)
+    words.align = 64  # a vector that straddles two cache lines costs twice
+    return Words(builder, words)
 
-load_i32, load_f32 = _load(I32), _load(F32)  # (pointer to 32-bit elements, element index)
-stack_words: Any = intrinsic(_stack_words)
-store = _operation(lambda base, index, value: types.int64, _store)
-splat_i32, splat_i64, splat_f64 = _splat(I32), _splat(I64), _splat(F64)
 
-truncate_i32 = _convert(I32, "fptosi")  # toward zero; the value must fit
-to_f32 = _convert(F32, "sitofp")
-to_f64 = _convert(F64, "sitofp")
-narrow = _convert(F32, "fptrunc")
-widen_f64 = _convert(F64, "fpext")
-widen_i64 = _convert(I64, "sext")
-low_i32 = _convert(I32, "trunc")
-bits_f32 = _convert(F32, "bitcast")
-bits_f64 = _convert(F64, "bitcast")
-bits_i32 = _convert(I32, "bitcast")
-bits_i64 = _convert(I64, "bitcast")
+class Variable:
+    """What changes in a loop or in a branch."""
+
+    def __init__(self, start: Value) -> None:
+        self._builder = start.builder
+        self._place = cgutils.alloca_once(self._builder, start.llvm.type)
+        self.value = start
+
+    @property
+    def value(self) -> Value:
+        return Value(self._builder, self._builder.load(self._place))
+
+    @value.setter
+    def value(self, new: Value) -> None:
+        self._builder.store(new.llvm, self._place)
+
+
+@contextmanager
+def loop(builder: Any, stop: int, step: int = 1) -> Iterator[Value]:
+    """The body for i64 indices 0, step ... below stop."""
+    start, end, stride = (ir.Constant(I64, number) for number in (0, stop, step))
+    with cgutils.for_range_slice(builder, start, end, stride, I64) as (index, _):
+        yield Value(builder, index)
+
+
+Values: TypeAlias = tuple[Value, ...]
+
+
+def branch(condition: Value, taken: Callable[[], Values], otherwise: Callable[[], Values]) -> Values:
+    """What one of two bodies gives."""
+    builder, ends = condition.builder, []
+    with builder.if_else(condition.llvm) as sides:
+        for side, body in zip(sides, (taken, otherwise), strict=True):
+            with side:
+                ends.append((body(), builder.block))
+    results = []
+    for k, value in enumerate(ends[0][0]):
+        joined = builder.phi(value.llvm.type)
+        for values, block in ends:
+            joined.add_incoming(values[k].llvm, block)
+        results.append(Value(builder, joined))
+    return tuple(results)
+
+
+def switch(number: Value, bodies: Mapping[int, Callable[[], None]], default: int) -> None:
+    """Runs the body of the number, or of `default` for a number that has none."""
+    builder, after = number.builder, number.builder.append_basic_block()
+    blocks = {case: builder.append_basic_block() for case in bodies}
+    choice = builder.switch(number.llvm, blocks[default])
+    for case, block in blocks.items():
+        choice.add_case(_constant(number.llvm.type, case), block)
+        builder.position_at_end(block)
+        bodies[case]()
+        builder.branch(after)
+    builder.position_at_end(after)

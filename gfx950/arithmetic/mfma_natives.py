@@ -3,30 +3,41 @@
 Why this is exact. A product of two 8-bit (or smaller) elements, or of two significands of f16 or bf16, fits f32;
 multiplied by the power of two that puts the cut at the units place it still does, and the conversion to i32 is then
 the rule's cut toward zero. A group's sum fits i32. From there on every number is an integer below 2^40 in f64, and
-floors are floors. What remains (Inf among A and B, bf16 products of 2^128 or more) goes to the plain rule, element by
-element.
+floors are floors. Groups with Inf products are summed once more in f32 with real Inf, which tells Inf from NaN.
+
+Each native is written once as LLVM with `mfma_lanes`, inside a numba function for numba's disk cache.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple, cast
 
-import numpy as np
-from numba.np.numpy_support import carray
+from numba.core import types as numba_types
+from numba.extending import intrinsic
 
-from gfx950.arithmetic import mfma_rule
-from gfx950.arithmetic.mfma import DEFAULT, FIELD_BITS, SHAPES, Format
+from gfx950.arithmetic.mfma import DEFAULT, ELEMENTS, FIELD_BITS, SHAPES, Format, Shape
 from gfx950.arithmetic.mfma_lanes import (
+    F32,
+    WIDTH,
+    Index,
+    Value,
+    Values,
+    Variable,
+    Words,
     add_bytes,
     any_lane,
     bits_f32,
     bits_f64,
     bits_i32,
     bits_i64,
+    branch,
+    equal,
     floor,
     fused,
-    load_f32,
-    load_i32,
+    loop,
     low_i32,
     magnitude,
     maximum,
@@ -35,582 +46,561 @@ from gfx950.arithmetic.mfma_lanes import (
     narrow,
     select,
     select_zero_bytes,
-    splat_f64,
-    splat_i32,
-    splat_i64,
+    spread,
     stack_words,
-    store,
+    switch,
     to_f32,
     to_f64,
     truncate_i32,
+    vector_of,
     widen_f64,
     widen_i64,
 )
-from gfx950.arithmetic.mfma_rule import (
-    ALL_ONES_NAN,
-    BIAS,
-    EXPONENT_BITS,
-    IEEE,
-    MANTISSA_BITS,
-    SPECIALS,
-    Settings,
-    element,
-    fill_products,
-    fill_scales,
-    k_of_item,
-    unpack_row,
-)
-from gfx950.arithmetic.native import compiled, inlined
+from gfx950.formats import NanKind
 
-WIDTH = 16
+types: Any = numba_types  # numba leaves these partly untyped
 NOTHING = -10_000  # the exponent of a zero: no sum of two of them and of scales comes near a real one
 # The same as a signed byte: 8-bit exponents lie in -15..15, so their sums are above ZERO_BYTE + 24 and sums with it
 # below.
 ZERO_BYTE = -64
 HAS_NAN, HAS_INFINITY = 1, 2
-F16, BF16, LAST_SMALL, LAST_BYTE = int(Format.f16), int(Format.bf16), int(Format.fp4), int(Format.bf8)
+INFINITY, MAGNITUDE = 0x7F800000, 0x7FFFFFFF
+SCALE_BLOCK = 32
+OPERAND_WORDS = 2048  # elements of the largest operand
 HALF, BYTE = DEFAULT.half, DEFAULT.byte
-SETTINGS = Settings(int(DEFAULT.group_order), int(DEFAULT.scale_entry), DEFAULT.nan_bits)
-NAN_BITS = DEFAULT.nan_bits
+HALVES = (Format.f16, Format.bf16)
 
 
-@inlined
-def power_f32(exponent: Any) -> Any:
-    """2^exponent; below the normal range the smallest normal number."""
-    return bits_f32(maximum(exponent + splat_i32(127), splat_i32(1)) << splat_i32(23))
+@dataclass(frozen=True)
+class Matrix:
+    """Decoded operands: values [k][row], exponents [k][row] (formats up to 8 bits: as bytes [k / 4][row]), scale
+    exponents [block][row], special flags [row]."""
+
+    values: Words
+    exponents: Words
+    scales: Words
+    flags: Words
+
+    def at(self, values: Index, exponents: Index) -> Matrix:
+        return Matrix(self.values.at(values), self.exponents.at(exponents), self.scales, self.flags)
+
+    def operand(self, number: Index) -> Matrix:
+        """The operand A (0) or B (1) of a pair."""
+        return Matrix(
+            *(words.at(OPERAND_WORDS * number) for words in (self.values, self.exponents, self.scales, self.flags))
+        )
 
 
-@inlined
-def power_f64(exponent: Any) -> Any:
-    return bits_f64((widen_i64(exponent) + splat_i64(1023)) << splat_i64(52))
+def power_f32(exponent: Value) -> Value:
+    """2^exponent; below the normal range the smallest normal number, 2^128 is Inf."""
+    return bits_f32(maximum(exponent + 127, 1) << 23)
 
 
-@inlined
-def special_bounds(format_: int) -> tuple[int, int]:
-    """The magnitude code that is Inf (-1: none), and the largest that is not NaN."""
-    mantissa_bits, all_ones = MANTISSA_BITS[format_], (1 << (MANTISSA_BITS[format_] + EXPONENT_BITS[format_])) - 1
-    if SPECIALS[format_] == IEEE:
-        infinity = all_ones - ((1 << mantissa_bits) - 1)
-        return infinity, infinity
-    return -1, all_ones - (1 if SPECIALS[format_] == ALL_ONES_NAN else 0)
+def power_f64(exponent: Value) -> Value:
+    return bits_f64((widen_i64(exponent) + 1023) << 52)
 
 
-@inlined
-def special_flags(magnitudes: Any, format_: int) -> Any:
+# ---- Decoding ----
+
+
+def magnitude_mask(format_: Format) -> int:
+    element = ELEMENTS[format_]
+    return (1 << (element.exponent_bits + element.mantissa_bits)) - 1
+
+
+def special_flags(magnitudes: Value, format_: Format) -> Value:
     """Flags of magnitude codes."""
-    infinity, finite_end = special_bounds(format_)
-    zero = splat_i32(0)
-    nan = select(magnitudes > splat_i32(finite_end), splat_i32(HAS_NAN), zero)
-    return select(magnitudes == splat_i32(infinity), splat_i32(HAS_INFINITY), nan)
+    element, all_ones = ELEMENTS[format_], magnitude_mask(format_)
+    if element.nan is NanKind.ieee:
+        infinity = all_ones - ((1 << element.mantissa_bits) - 1)
+        nan = select(magnitudes > infinity, magnitudes.constant(HAS_NAN), 0)
+        return select(equal(magnitudes, infinity), HAS_INFINITY, nan)
+    none = magnitudes.constant(0)
+    return select(equal(magnitudes, all_ones), HAS_NAN, none) if element.nan is NanKind.all_ones else none
 
 
-@inlined
-def smallest_exponent(format_: int) -> int:
-    """The exponent of the format's smallest subnormal."""
-    return 1 - BIAS[format_] - MANTISSA_BITS[format_]
+def every_byte(value: int) -> int:
+    return (value & 255) * 0x01010101
 
 
-@inlined
-def decode_halves_of(words: Any, format_: int) -> tuple[Any, Any, Any]:
-    """f32 significands below 2, exponents and special flags of f16 or bf16 codes in the low halves of words."""
-    mantissa_bits, bias = MANTISSA_BITS[format_], BIAS[format_]
-    code = words & splat_i32(0x7FFF)
-    sign = (words << splat_i32(16)) & splat_i32(0x80000000)
-    field = code >> splat_i32(mantissa_bits)
-    mantissa = code & splat_i32((1 << mantissa_bits) - 1)
-    normal = splat_i32(127 << 23) | (mantissa << splat_i32(23 - mantissa_bits))
-    subnormal = bits_i32(to_f32(mantissa) * power_f32(splat_i32(-mantissa_bits)))
-    zero = splat_i32(0)
-    significand = bits_f32(select(field == zero, subnormal, normal) | sign)
-    exponent = select(code == zero, splat_i32(NOTHING), maximum(field, splat_i32(1)) - splat_i32(bias))
-    return significand, exponent, special_flags(code, format_)
-
-
-@inlined
-def bytes_of_quad(inputs: Any, word: int, bit: int, field_bits: int) -> Any:
-    """Sixteen lanes' four fields that start `bit` bits after the register word at index `word`, one in each byte;
-    what is above a field in its byte is of other fields."""
-    offset, shift = word + 64 * (bit >> 5), bit & 31
-    window = load_i32(inputs, offset)
-    if field_bits == 8:
-        return window
-    window = (window >> splat_i32(shift)) & splat_i32(-1 if shift == 0 else (1 << (32 - shift)) - 1)
-    if shift + 4 * field_bits > 32:
-        window = window | (load_i32(inputs, offset + 64) << splat_i32(32 - shift))
-    low, result = splat_i32(255), window & splat_i32(255)
-    for t in range(1, 4):
-        result = result | (((window >> splat_i32(t * field_bits)) & low) << splat_i32(8 * t))
-    return result
-
-
-@inlined
-def every_byte(value: int) -> Any:
-    return splat_i32((value & 255) * 0x01010101)
-
-
-@inlined
-def exponent_bytes(magnitudes: Any, format_: int) -> Any:
+def exponent_bytes(magnitudes: Value, format_: Format) -> Value:
     """Exponents of four magnitude codes a lane, as bytes."""
-    fields = (magnitudes >> splat_i32(MANTISSA_BITS[format_])) & every_byte((1 << EXPONENT_BITS[format_]) - 1)
-    exponents = add_bytes(maximum_bytes(fields, every_byte(1)), every_byte(-BIAS[format_]))
+    element = ELEMENTS[format_]
+    fields = (magnitudes >> element.mantissa_bits) & every_byte((1 << element.exponent_bits) - 1)
+    exponents = add_bytes(maximum_bytes(fields, every_byte(1)), every_byte(-element.bias))
     return select_zero_bytes(magnitudes, every_byte(ZERO_BYTE), exponents)
 
 
-@inlined
-def whole_value(quad: Any, t: int, format_: int) -> Any:
-    """f32 of byte t of a quad, as a multiple of the format's smallest number."""
-    mantissa_bits, magnitude_bits = MANTISSA_BITS[format_], MANTISSA_BITS[format_] + EXPONENT_BITS[format_]
-    code = (quad >> splat_i32(8 * t)) & splat_i32((1 << magnitude_bits) - 1)
-    sign = (quad << splat_i32(31 - 8 * t - magnitude_bits)) & splat_i32(0x80000000)
-    normal = (code << splat_i32(23 - mantissa_bits)) + splat_i32((126 + mantissa_bits) << 23)
-    subnormal = bits_i32(to_f32(code))
-    return bits_f32(select(code < splat_i32(1 << mantissa_bits), subnormal, normal) | sign)
+def whole_value(quad: Value, t: int, format_: Format) -> Value:
+    """f32 of byte t of a quad, as a multiple of the format's smallest number; bf8's Inf is 2^32, the largest."""
+    mantissa_bits, mask = ELEMENTS[format_].mantissa_bits, magnitude_mask(format_)
+    code = (quad >> (8 * t)) & mask
+    sign = (quad << (31 - 8 * t - mask.bit_length())) & 0x80000000
+    normal = (code << (23 - mantissa_bits)) + ((126 + mantissa_bits) << 23)
+    return bits_f32(select(code < 1 << mantissa_bits, bits_i32(to_f32(code)), normal) | sign)
 
 
-@inlined
-def decode_quads(
-    inputs: Any, register: int, shape: Any, format_: int, field_bits: int, values: Any, exponents: Any, flags: Any
-) -> None:
-    """Values [k][row] of a small-format operand that starts at `register`, exponents as bytes [k / 4][row], flags
-    [row] of its specials."""
-    magnitude_mask = every_byte((1 << (MANTISSA_BITS[format_] + EXPONENT_BITS[format_])) - 1)
-    for row in range(0, shape.rows, WIDTH):
-        top = splat_i32(0)
-        for quad in range(shape.depth // 4):
-            lane_group, item = 4 * quad // shape.lane_items, 4 * quad % shape.lane_items
-            word = 64 * register + shape.rows * lane_group + row
-            codes = bytes_of_quad(inputs, word, item * field_bits, field_bits)
-            k = k_of_item(shape, field_bits, lane_group, item)
-            for t in range(4):
-                store(values, (k + t) * shape.rows + row, whole_value(codes, t, format_))
-            magnitudes = codes & magnitude_mask
-            top = maximum_bytes(top, magnitudes)
-            store(exponents, k // 4 * shape.rows + row, exponent_bytes(magnitudes, format_))
-        top = maximum_bytes(top, top >> splat_i32(16))
-        top = maximum_bytes(top, top >> splat_i32(8)) & splat_i32(255)
-        store(flags, row, special_flags(top, format_))  # a NaN outranks an Inf, as it does in the result
+def bytes_of_quad(words: list[Value], bit: int, field_bits: int) -> Value:
+    """Four fields that start `bit` bits after the first word, one in each byte; what is above a field in its byte is
+    of other fields."""
+    word, shift = bit >> 5, bit & 31
+    if field_bits == 8:
+        return words[word]
+    window = (words[word] >> shift) & (-1 if shift == 0 else (1 << (32 - shift)) - 1)
+    if shift + 4 * field_bits > 32:
+        window = window | (words[word + 1] << (32 - shift))
+    result = window & 255
+    for t in range(1, 4):
+        result = result | (((window >> (t * field_bits)) & 255) << (8 * t))
+    return result
 
 
-@compiled
-def decode_small(inputs: Any, register: int, shape: Any, format_: int, values: Any, exponents: Any, flags: Any) -> None:
-    if FIELD_BITS[format_] == 8:
-        decode_quads(inputs, register, shape, format_, 8, values, exponents, flags)
-    elif FIELD_BITS[format_] == 6:
-        decode_quads(inputs, register, shape, format_, 6, values, exponents, flags)
-    else:
-        decode_quads(inputs, register, shape, format_, 4, values, exponents, flags)
+def k_of_item(shape: Shape, field_bits: int, lane_group: Value, item: Value) -> Value:
+    """The k of an item of a lane; 8-bit F8F6F4 operands hold two runs of 16 that lie half of K apart."""
+    if shape.blocks and field_bits == 8:
+        return shape.depth // 2 * (item // 16) + 16 * lane_group + item % 16
+    return shape.lane_items * lane_group + item
 
 
-@compiled
-def decode_halves(
-    inputs: Any, register: int, shape: Any, format_: int, values: Any, exponents: Any, flags: Any
-) -> None:
-    """Significands and exponents [k][row] of an f16 or bf16 operand, and flags [row] of its specials."""
-    for row in range(0, shape.rows, WIDTH):
-        seen = splat_i32(0)
-        for k in range(shape.depth):
-            lane_group, item = k // shape.lane_items, k % shape.lane_items
-            words = load_i32(inputs, 64 * (register + item // 2) + shape.rows * lane_group + row)
-            value, exponent, special = decode_halves_of(words >> splat_i32(16 * (item % 2)), format_)
-            store(values, k * shape.rows + row, value)
-            store(exponents, k * shape.rows + row, exponent)
-            seen = seen | special
-        store(flags, row, seen)
+def decode_quads(registers: Words, shape: Shape, format_: Format, matrix: Matrix) -> None:
+    """An operand of a format up to 8 bits that starts at `registers`."""
+    builder, bits, rows = registers.builder, FIELD_BITS[format_], shape.rows
+    items = {8: 4, 6: 16, 4: 8}[bits]  # quads that fill whole words
+    word_count = items * bits // 32
+    with loop(builder, rows, WIDTH) as row:
+        top = Variable(vector_of(builder, 0))
+        with (
+            loop(builder, shape.depth // shape.lane_items) as lane_group,
+            loop(builder, shape.lane_items // items) as part,
+        ):
+            first = registers.at(64 * word_count * part + rows * lane_group + row)
+            words = [first.vector(64 * word) for word in range(word_count)]
+            for item in range(0, items, 4):
+                codes = bytes_of_quad(words, item * bits, bits)
+                k = k_of_item(shape, bits, lane_group, items * part + item)
+                for t in range(4):
+                    matrix.values.store((k + t) * rows + row, whole_value(codes, t, format_))
+                magnitudes = codes & every_byte(magnitude_mask(format_))
+                top.value = maximum_bytes(top.value, magnitudes)
+                matrix.exponents.store(k // 4 * rows + row, exponent_bytes(magnitudes, format_))
+        highest = maximum_bytes(top.value, top.value >> 16)
+        highest = maximum_bytes(highest, highest >> 8) & 255
+        matrix.flags.store(row, special_flags(highest, format_))  # a NaN outranks an Inf, as it does in the result
 
 
-@inlined
-def decode_operand(
-    inputs: Any, register: int, shape: Any, format_: int, half: bool, values: Any, exponents: Any, flags: Any
-) -> None:
-    if half:
-        decode_halves(inputs, register, shape, format_, values, exponents, flags)
-    else:
-        decode_small(inputs, register, shape, format_, values, exponents, flags)
+def half_parts(words: Value, format_: Format) -> tuple[Value, Value, Value]:
+    """f32 significands below 2, exponents and special flags of f16 or bf16 codes in the low halves of words."""
+    element = ELEMENTS[format_]
+    code, sign = words & 0x7FFF, (words << 16) & 0x80000000
+    field, mantissa = code >> element.mantissa_bits, code & ((1 << element.mantissa_bits) - 1)
+    normal = (mantissa << (23 - element.mantissa_bits)) | (127 << 23)
+    subnormal = bits_i32(to_f32(mantissa) * 2.0**-element.mantissa_bits)
+    significand = bits_f32(select(equal(field, 0), subnormal, normal) | sign)
+    exponent = select(equal(code, 0), NOTHING, maximum(field, 1) - element.bias)
+    return significand, exponent, special_flags(code, format_)
 
 
-@compiled
-def decode_scales(inputs: Any, register: int, shape: Any, byte: int, scaled: bool, scales: Any, flags: Any) -> None:
-    """Scale exponents [block][row]; a NaN scale flags its row."""
-    for index in range(shape.rows * shape.blocks):
-        value = np.int64(inputs[64 * register + index]) >> (8 * byte) & 255 if scaled else 127
-        scales[index] = value - 127
-        if value == 255:
-            flags[index % shape.rows] |= HAS_NAN
+def decode_halves(registers: Words, shape: Shape, format_: Format, matrix: Matrix) -> None:
+    """An f16 or bf16 operand that starts at `registers`."""
+    builder, rows = registers.builder, shape.rows
+    with loop(builder, rows, WIDTH) as row:
+        seen = Variable(vector_of(builder, 0))
+        with (
+            loop(builder, shape.depth // shape.lane_items) as lane_group,
+            loop(builder, shape.lane_items // 2) as register,
+        ):
+            words = registers.vector(64 * register + rows * lane_group + row)
+            for t in range(2):
+                place = (shape.lane_items * lane_group + 2 * register + t) * rows + row
+                significand, exponent, special = half_parts(words >> (16 * t), format_)
+                matrix.values.store(place, significand)
+                matrix.exponents.store(place, exponent)
+                seen.value = seen.value | special
+        matrix.flags.store(row, seen.value)
 
 
-@inlined
-def sum_halves(a: Any, ae: Any, b: Any, be: Any, rows: int, i: int, j: int, start: int, length: int) -> Any:
-    """Steps a and b for the f16 or bf16 products of row i with columns j to j + 15, k from `start`: sums and
-    exponents."""
-    largest = splat_i32(2 * NOTHING)
-    for k in range(start, start + length):
-        largest = maximum(largest, splat_i32(ae[k * rows + i]) + load_i32(be, k * rows + j))
-    total, lift = splat_i32(0), splat_i32(24) - largest
-    for k in range(start, start + length):
-        scale = power_f32(splat_i32(ae[k * rows + i]) + load_i32(be, k * rows + j) + lift)
-        total = total + truncate_i32(bits_f32(splat_i32(a[k * rows + i])) * load_f32(b, k * rows + j) * scale)
-    return total, largest
+def decode_scales(register: Words, shape: Shape, byte: Value, scaled: Value, matrix: Matrix) -> None:
+    """Scale exponents; a NaN scale flags its row."""
+    for index in range(0, shape.rows * shape.blocks, WIDTH):
+        scale = select(spread(scaled), (register.vector(index) >> spread(8 * byte)) & 255, 127)
+        matrix.scales.store(index, scale - 127)
+        row = index % shape.rows
+        matrix.flags.store(row, matrix.flags.vector(row) | select(equal(scale, 255), scale.constant(HAS_NAN), 0))
 
 
-@inlined
-def sum_every_second(a: Any, b: Any, rows: int, i: int, j: int, start: int, length: int, lift: Any) -> Any:
-    """Step b for k = start, start + 2 ...: products of multiples of the smallest, times 2^lift, cut to integers."""
-    total, scale = splat_i32(0), power_f32(minimum(lift, splat_i32(127)))
-    for t in range(length // 2):
-        row = (start + 2 * t) * rows
-        total = total + truncate_i32(bits_f32(splat_i32(a[row + i])) * load_f32(b, row + j) * scale)
+# ---- One group of products ----
+
+
+class Sums(NamedTuple):
+    """A row's sums of one group, total * 2^unit, and the largest exponents of products."""
+
+    total: Value
+    unit: Value
+    exponent: Value
+
+
+def sum_halves(a: Matrix, b: Matrix, rows: int) -> Sums:
+    """Steps a and b for f16 or bf16 products of a row of A with sixteen columns of B."""
+    places = [k * rows for k in range(HALF.length)]
+    exponents = [a.exponents.spread(place) + b.exponents.vector(place) for place in places]
+    largest = vector_of(a.values.builder, 2 * NOTHING)
+    for exponent in exponents:
+        largest = maximum(largest, exponent)
+    total = vector_of(a.values.builder, 0)
+    for place, exponent in zip(places, exponents, strict=True):
+        product = a.values.spread(place, F32) * b.values.vector(place, F32)
+        total = total + truncate_i32(product * power_f32(exponent + (24 - largest)))
+    return Sums(total, largest - 24, largest)
+
+
+def sum_every_second(a: Matrix, b: Matrix, rows: int, first: int, lift: Value) -> Value:
+    """Step b for k = first, first + 2 ...: products of multiples of the smallest, times 2^lift, cut to integers."""
+    total, scale = lift.constant(0), power_f32(minimum(lift, 127))
+    for k in range(first, BYTE.length, 2):
+        product = a.values.spread(k * rows, F32) * b.values.vector(k * rows, F32)
+        total = total + truncate_i32(product * scale)
     return total
 
 
-@inlined
-def sum_exactly(a: Any, b: Any, rows: int, i: int, j: int, start: int, length: int) -> Any:
-    """The sums of products of rows i and i + 1 where nothing is cut, in units of the smallest product."""
-    total, next_total = splat_i32(0), splat_i32(0)
-    for k in range(start, start + length):
-        columns = load_f32(b, k * rows + j)
-        total = total + truncate_i32(bits_f32(splat_i32(a[k * rows + i])) * columns)
-        next_total = next_total + truncate_i32(bits_f32(splat_i32(a[k * rows + i + 1])) * columns)
+def sum_split(a: Matrix, b: Matrix, rows: int, pair: Value, smallest: Value) -> Value:
+    """Steps b and c: even and odd k apart, their largest exponents being the low bytes of `pair`."""
+    even_exponent, odd_exponent = (pair << 24) >> 24, (pair << 16) >> 24
+    even = sum_every_second(a, b, rows, 0, smallest + 24 - even_exponent)
+    odd = sum_every_second(a, b, rows, 1, smallest + 24 - odd_exponent)
+    largest = maximum(even_exponent, odd_exponent)
+    return (even >> minimum(largest - even_exponent, 31)) + (odd >> minimum(largest - odd_exponent, 31))
+
+
+def sum_exactly(a: Matrix, b: Matrix, rows: int) -> Values:
+    """The sums of two rows where nothing is cut, in units of the smallest product."""
+    total = next_total = vector_of(a.values.builder, 0)
+    for place in range(0, BYTE.length * rows, rows):
+        columns = b.values.vector(place, F32)
+        total = total + truncate_i32(a.values.spread(place, F32) * columns)
+        next_total = next_total + truncate_i32(a.values.spread(place + 1, F32) * columns)
     return total, next_total
 
 
-@inlined
-def sum_split(a: Any, b: Any, rows: int, i: int, j: int, start: int, length: int, pair: Any, smallest: int) -> Any:
-    """Steps b and c: even and odd k apart, their largest exponents being the low bytes of `pair`."""
-    even_exponent = (pair << splat_i32(24)) >> splat_i32(24)
-    odd_exponent = (pair << splat_i32(16)) >> splat_i32(24)
-    unit, end = splat_i32(24 + smallest), splat_i32(31)
-    even = sum_every_second(a, b, rows, i, j, start, length, unit - even_exponent)
-    odd = sum_every_second(a, b, rows, i, j, start + 1, length, unit - odd_exponent)
-    largest = maximum(even_exponent, odd_exponent)
-    return (even >> minimum(largest - even_exponent, end)) + (odd >> minimum(largest - odd_exponent, end))
-
-
-@inlined
-def largest_exponents(ae: Any, be: Any, rows: int, i: int, j: int, start: int, length: int) -> tuple[Any, Any]:
+def largest_exponents(a: Words, b: Words, rows: int) -> tuple[Value, Value]:
     """Step a for formats up to 8 bits: the largest exponents, of even and odd k (as the low bytes) and of all."""
-    first = start // 4 * rows
-    quads = add_bytes(splat_i32(ae[first + i]), load_i32(be, first + j))
-    for q in range(1, length // 4):
-        row = first + q * rows
-        quads = maximum_bytes(quads, add_bytes(splat_i32(ae[row + i]), load_i32(be, row + j)))
-    pair, top = maximum_bytes(quads, quads >> splat_i32(16)), splat_i32(24)
-    return pair, (maximum_bytes(pair, pair >> splat_i32(8)) << top) >> top
+    quads = add_bytes(a.spread(0), b.vector(0))
+    for place in range(rows, BYTE.length // 4 * rows, rows):
+        quads = maximum_bytes(quads, add_bytes(a.spread(place), b.vector(place)))
+    pair = maximum_bytes(quads, quads >> 16)
+    return pair, (maximum_bytes(pair, pair >> 8) << 24) >> 24
 
 
-@inlined
-def sum_small(
-    a: Any, ae: Any, b: Any, be: Any, rows: int, i: int, j: int, start: int, length: int, smallest: int
-) -> Any:
-    """Steps a to c for formats up to 8 bits and rows i and i + 1: sums, units, exponents of one row and of the next.
+def sum_small(a: Matrix, b: Matrix, rows: int, smallest: Value) -> tuple[Sums, Sums]:
+    """Steps a to c for formats up to 8 bits and two rows.
 
     Where even the smallest product there can be (2^smallest) lies above the cut of all 32 elements, nothing is cut or
     floored.
     """
-    pair, largest = largest_exponents(ae, be, rows, i, j, start, length)
-    next_pair, next_largest = largest_exponents(ae, be, rows, i + 1, j, start, length)
-    none, nothing = splat_i32(ZERO_BYTE + 24), splat_i32(NOTHING)
-    exponent = select(largest < none, nothing, largest)
-    next_exponent = select(next_largest < none, nothing, next_largest)
-    if any_lane(maximum(largest, next_largest) > splat_i32(24 + smallest)):
-        total = sum_split(a, b, rows, i, j, start, length, pair, smallest)
-        next_total = sum_split(a, b, rows, i + 1, j, start, length, next_pair, smallest)
-        fraction = splat_i32(24)
-        return total, largest - fraction, exponent, next_total, next_largest - fraction, next_exponent
-    total, next_total = sum_exactly(a, b, rows, i, j, start, length)
-    return total, splat_i32(smallest), exponent, next_total, splat_i32(smallest), next_exponent
+    following = a.at(1, 1)
+    pair, largest = largest_exponents(a.exponents, b.exponents, rows)
+    next_pair, next_largest = largest_exponents(following.exponents, b.exponents, rows)
+
+    def split() -> Values:
+        total, next_total = (
+            sum_split(a, b, rows, pair, smallest),
+            sum_split(following, b, rows, next_pair, smallest),
+        )
+        return total, next_total, largest - 24, next_largest - 24
+
+    def exact() -> Values:
+        return *sum_exactly(a, b, rows), smallest, smallest
+
+    cut = any_lane(maximum(largest, next_largest) > smallest + 24)
+    total, next_total, unit, next_unit = branch(cut, split, exact)
+    none = ZERO_BYTE + 24
+    exponent, next_exponent = (select(e < none, NOTHING, e) for e in (largest, next_largest))
+    return Sums(total, unit, exponent), Sums(next_total, next_unit, next_exponent)
 
 
-@inlined
-def sum_group(
-    a: Any, ae: Any, b: Any, be: Any, rows: int, i: int, j: int, start: int, length: int, half: bool, smallest: int
-) -> Any:
-    """Steps a to c of rows i and i + 1: sums, their units' exponents, the exponents of the products, twice."""
-    if half:
-        total, exponent = sum_halves(a, ae, b, be, rows, i, j, start, length)
-        next_total, next_exponent = sum_halves(a, ae, b, be, rows, i + 1, j, start, length)
-        fraction = splat_i32(24)
-        return total, exponent - fraction, exponent, next_total, next_exponent - fraction, next_exponent
-    return sum_small(a, ae, b, be, rows, i, j, start, length, smallest)
+# ---- With C ----
 
 
-@inlined
-def round_lanes(value: Any, overflow_bits: int) -> Any:
+def round_lanes(value: Value, overflow_bits: Value) -> Value:
     """Bits of the nearest f32 of normal f64 values, without trusting the host to keep subnormal f32."""
     size = magnitude(value)
     # The units place of 2^-97 + x is the smallest subnormal's.
-    subnormal = low_i32(bits_i64(size + splat_f64(2.0**-97))) & splat_i32(0xFFFFFF)
-    result = select(size < splat_f64(2.0**-126), subnormal, bits_i32(narrow(size)))
-    sign = low_i32(bits_i64(value) >> splat_i64(32)) & splat_i32(0x80000000)
-    return minimum(result, splat_i32(overflow_bits)) | sign
+    subnormal = low_i32(bits_i64(size + 2.0**-97)) & 0xFFFFFF
+    result = select(size < 2.0**-126, subnormal, bits_i32(narrow(size)))
+    return minimum(result, overflow_bits) | low_i32(bits_i64(value) >> 32) & 0x80000000
 
 
-@inlined
-def floor_total(total: Any) -> Any:
+def floor_total(total: Value) -> Value:
     """Step e without its lower bound: integers in f64, floored 31 bits below their own exponent. A negative one grows
     in magnitude."""
     bits, below = bits_i64(total), (1 << 21) - 1
-    return bits_f64(select(bits < splat_i64(0), bits + splat_i64(below), bits) & splat_i64(~below))
+    return bits_f64(select(bits < 0, bits + below, bits) & ~below)
 
 
-@inlined
-def finish_anywhere(dot: Any, largest: Any, overflow_bits: int) -> Any:
+def finish_anywhere(dot: Value, largest: Value, overflow_bits: Value) -> Value:
     """Steps e and f at any exponent; where that is -126 the floor is at the second place at the least."""
-    even = floor(dot * splat_f64(0.5)) * splat_f64(2.0)
+    even = floor(dot * 0.5) * 2.0
     # 2^e for e below f64's own lowest is not met: the lowest e here is -158.
-    at_bottom = to_f64(select(largest == splat_i32(-126), splat_i32(1), splat_i32(0)))
+    at_bottom = to_f64(select(equal(largest, -126), largest.constant(1), 0))
     dot = floor_total(fused(at_bottom, even - dot, dot))
-    return round_lanes(dot * power_f64(largest - splat_i32(32)), overflow_bits)
+    return round_lanes(dot * power_f64(largest - 32), overflow_bits)
 
 
-@inlined
-def finish_normal(dot: Any, largest: Any) -> Any:
+def finish_normal(dot: Value, largest: Value) -> Value:
     """Steps e and f where the result can neither be subnormal nor overflow."""
     result = bits_i32(narrow(floor_total(dot)))
-    zero = splat_i32(0)
-    return select(result == zero, zero, result + ((largest - splat_i32(32)) << splat_i32(23)))
+    return select(equal(result, 0), 0, result + ((largest - 32) << 23))
 
 
-@inlined
-def align_with_c(total: Any, unit: Any, exponent: Any, c: Any, half: bool) -> tuple[Any, Any]:
-    """Step d for the sums total * 2^unit: integers in f64 and e_max, whose place is the 32nd."""
-    zero, field = splat_i32(0), (c >> splat_i32(23)) & splat_i32(255)
-    significand = c & splat_i32(0x7FFFFF)
-    significand = select(field == zero, significand, significand | splat_i32(0x800000))
-    significand = select(c < zero, zero - significand, significand)
-    c_exponent = maximum(field, splat_i32(1)) - splat_i32(127)
-    largest = maximum(exponent, c_exponent)
+def align_with_c(sums: Sums, c: Value, half: bool) -> tuple[Value, Value]:
+    """Step d: integers in f64 and e_max, whose place is the 32nd."""
+    field, mantissa = (c >> 23) & 255, c & 0x7FFFFF
+    significand = select(equal(field, 0), mantissa, mantissa | 0x800000)
+    significand = select(c < 0, 0 - significand, significand)
+    c_exponent = maximum(field, 1) - 127
+    largest = maximum(sums.exponent, c_exponent)
     drop = largest - c_exponent
-    addend = (significand << splat_i32(1)) >> minimum(drop, splat_i32(31))
+    addend = (significand << 1) >> minimum(drop, 31)
     if not half:
-        addend = select(drop > splat_i32(BYTE.c_window), zero, addend)
+        addend = select(drop > BYTE.c_window, 0, addend)
     # Below -100 only the sign of a sum is left of it, above 100 there is only the zero sum of no products.
-    lift = minimum(maximum(unit - largest + splat_i32(32), splat_i32(-100)), splat_i32(100))
-    dot = floor(to_f64(total) * widen_f64(power_f32(lift)))
-    return fused(to_f64(addend), splat_f64(256.0), dot), largest
+    lift = minimum(maximum(sums.unit - largest + 32, -100), 100)
+    dot = floor(to_f64(sums.total) * widen_f64(power_f32(lift)))
+    return fused(to_f64(addend), dot.constant(256.0), dot), largest
 
 
-@inlined
-def keep_special(c: Any, result: Any) -> Any:
-    """C where it is Inf or NaN."""
-    special = splat_i32(0x7F800000)
-    return select((c & special) == special, c, result)
+def is_special(bits: Value) -> Value:
+    return equal(bits & INFINITY, INFINITY)
 
 
-@inlined
-def add_to_c(sums: Any, c: Any, c_next: Any, half: bool, overflow_bits: int) -> tuple[Any, Any]:
-    """Steps d to f for two rows, `sums` being theirs, units and exponents."""
-    dot, largest = align_with_c(sums[0], sums[1], sums[2], c, half)
-    next_dot, next_largest = align_with_c(sums[3], sums[4], sums[5], c_next, half)
-    low, high = splat_i32(-64), splat_i32(100)
-    outside = (largest < low) | (largest > high) | (next_largest < low) | (next_largest > high)
-    if any_lane(outside):
-        d = finish_anywhere(dot, largest, overflow_bits)
-        d_next = finish_anywhere(next_dot, next_largest, overflow_bits)
+def add_to_c(sums: tuple[Sums, Sums], c: Value, c_next: Value, half: bool, overflow_bits: Value) -> Values:
+    """Steps d to f for two rows; C stays where it is Inf or NaN."""
+    dot, largest = align_with_c(sums[0], c, half)
+    next_dot, next_largest = align_with_c(sums[1], c_next, half)
+
+    def anywhere() -> Values:
+        return finish_anywhere(dot, largest, overflow_bits), finish_anywhere(next_dot, next_largest, overflow_bits)
+
+    def normal() -> Values:
+        return finish_normal(dot, largest), finish_normal(next_dot, next_largest)
+
+    outside = (largest < -64) | (largest > 100) | (next_largest < -64) | (next_largest > 100)
+    d, d_next = branch(any_lane(outside), anywhere, normal)
+    return select(is_special(c), c, d), select(is_special(c_next), c_next, d_next)
+
+
+# ---- Inf ----
+
+
+def real_value(values: Value, exponents: Value | None, lift: Value) -> Value:
+    """Decoded values as f32 in which Inf is Inf; formats up to 8 bits in their own units. f16 reaches f32's Inf
+    2^lift too high."""
+    if exponents is None:
+        return values * 2.0**96 * 2.0**-96
+    return values * power_f32(exponents + lift) * power_f32(0 - lift)
+
+
+def special_sum(a: Matrix, b: Matrix, rows: int, half: bool, lift: Value) -> Value:
+    """f32 sums of a group that are Inf or NaN as its products make them, and finite without any other meaning where
+    those are finite."""
+    builder = a.values.builder
+    total = Variable(bits_f32(vector_of(builder, 0)))
+    with loop(builder, (HALF if half else BYTE).length) as k:
+        place = k * rows
+        row = real_value(a.values.spread(place, F32), a.exponents.spread(place) if half else None, lift)
+        columns = real_value(b.values.vector(place, F32), b.exponents.vector(place) if half else None, lift)
+        total.value = total.value + row * columns * 2.0**-10  # so that only an Inf product makes it Inf
+    return total.value
+
+
+def meet_specials(special: Value, c: Value, d: Value) -> Value:
+    """D of a group: where its sum or C is special, what IEEE's addition makes of them."""
+    kept = bits_f32(select(is_special(c), c, 0))
+    met = bits_i32(special + kept)
+    met = select((met & MAGNITUDE) > INFINITY, DEFAULT.nan_bits, met)
+    return select(is_special(bits_i32(special)), met, d)
+
+
+# ---- The instruction ----
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """What all rows share. smallest: exponents of the smallest product. lift: as in `real_value`. careful: there is
+    an Inf among A and B."""
+
+    shape: Shape
+    half: bool
+    inputs: Words
+    outputs: Words
+    a: Matrix
+    b: Matrix
+    overflow_bits: Value
+    smallest: Value
+    lift: Value
+    careful: Value
+
+
+def scaled_sums(sums: Sums, scale: Value) -> Sums:
+    return Sums(sums.total, sums.unit + scale, sums.exponent + scale)
+
+
+def group_step(run: Instruction, start: Value, i: Value, j: Value, c: Value, c_next: Value) -> Values:
+    """One group of rows i and i + 1, side by side to hide how long a step takes."""
+    rows, row_group = run.shape.rows, start if run.half else start // 4
+    a = run.a.at(start * rows + i, row_group * rows + i)
+    b = run.b.at(start * rows + j, row_group * rows + j)
+    following, careful = a.at(1, 1), run.careful
+    if run.half:
+        sums = sum_halves(a, b, rows), sum_halves(following, b, rows)
+        # A product of 2^128 is Inf too.
+        careful = careful | any_lane(maximum(sums[0].exponent, sums[1].exponent) > 126)
     else:
-        d, d_next = finish_normal(dot, largest), finish_normal(next_dot, next_largest)
-    return keep_special(c, d), keep_special(c_next, d_next)
+        sums = sum_small(a, b, rows, run.smallest)
+    if run.shape.blocks:
+        block = start // SCALE_BLOCK * rows
+        columns = run.b.scales.vector(block + j)
+        scales = (run.a.scales.spread(block + i) + columns, run.a.scales.spread(block + i + 1) + columns)
+        sums = scaled_sums(sums[0], scales[0]), scaled_sums(sums[1], scales[1])
+    d, d_next = add_to_c(sums, c, c_next, run.half, run.overflow_bits)
+
+    def with_infinities() -> Values:
+        special, next_special = (special_sum(row, b, rows, run.half, run.lift) for row in (a, following))
+        return meet_specials(special, c, d), meet_specials(next_special, c_next, d_next)
+
+    return branch(careful, with_infinities, lambda: (d, d_next))
 
 
-@compiled
-def row_scales(register: Any, shape: Any, byte: int, scaled: bool, row: int) -> Any:
-    """E8M0 bytes (K / 32) of one row."""
-    scales = np.empty(shape.blocks, np.int64)
-    for block in range(shape.blocks):
-        scales[block] = np.int64(register[shape.rows * block + row]) >> (8 * byte) & 255 if scaled else 127
-    return scales
-
-
-@compiled
-def plain_element(inputs: Any, parameters: int, shape: Any, group: Any, row: int, column: int, c: int) -> int:
-    """One element of D by the plain rule."""
-    n, depth, formats = shape.operand_registers, shape.depth, (parameters & 7, parameters >> 3 & 7)
-    scale_register = 2 * n + shape.rows * shape.rows // 64
-    registers = carray(inputs, (scale_register + (2 if shape.blocks else 0), 64))
-    a, b = np.empty(depth, np.uint16), np.empty(depth, np.uint16)
-    unpack_row(registers[:n], shape, FIELD_BITS[formats[0]], row, a)
-    unpack_row(registers[n : 2 * n], shape, FIELD_BITS[formats[1]], column, b)
-    products, scales, order = (
-        np.empty((3, depth), np.int64),
-        np.empty(depth if shape.blocks else 0, np.int64),
-        np.arange(depth),
-    )
-    fill_products(a, b, order, formats, products)
-    if shape.blocks:
-        scaled = parameters >> 6 & 1 != 0
-        scale_a = row_scales(registers[scale_register], shape, parameters >> 7 & 3, scaled, row)
-        scale_b = row_scales(registers[scale_register + 1], shape, parameters >> 9 & 3, scaled, column)
-        fill_scales(scale_a, scale_b, order, products, scales)
-    fraction = MANTISSA_BITS[formats[0]] + MANTISSA_BITS[formats[1]]
-    return element(products, scales, fraction, c, group, SETTINGS, overflow_of(parameters))
-
-
-@compiled
-def replace_lanes(
-    inputs: Any, outputs: Any, parameters: int, shape: Any, group: Any, place: Any, lanes: Any, c: Any
-) -> None:
-    """Writes the plain rule's result over the lanes of a mask. place: row, first column, index of the output word."""
-    row, column, word = place
-    wanted, c_words = stack_words(), stack_words()
-    store(wanted, 0, select(lanes, splat_i32(1), splat_i32(0)))
-    store(c_words, 0, c)
-    for lane in range(WIDTH):
-        if wanted[lane]:
-            c_bits: Any = np.int64(c_words[lane]) & 0xFFFFFFFF
-            outputs[word + lane] = np.uint32(
-                plain_element(inputs, parameters, shape, group, row, column + lane, c_bits)
-            )
-
-
-@inlined
-def overflow_of(parameters: int) -> int:
-    return 0x7F7FFFFF if parameters >> 11 & 1 else 0x7F800000
-
-
-@inlined
-def c_word(shape: Any, row: int, column: int) -> int:
+def c_word(shape: Shape, row: Value, column: Value) -> Value:
     """Index, within the words of C or D, of sixteen columns of a row."""
-    register, lane_group = (row % 4, row // 4) if shape.rows == 16 else (row % 4 + 4 * (row // 8), row // 4 % 2)
-    return int(64 * register + shape.rows * lane_group + column)
+    if shape.rows == 16:
+        return 64 * (row % 4) + 16 * (row // 4) + column
+    return 64 * (row % 4 + 4 * (row // 8)) + 32 * (row // 4 % 2) + column
 
 
-@inlined
-def apply_scales(sums: Any, a_scales: Any, b_scales: Any, row: int, column: int) -> Any:
-    """The sums of two rows with the block scales of those rows and columns, which start at the words `row` and
-    `column`."""
-    total, unit, exponent, next_total, next_unit, next_exponent = sums
-    columns = load_i32(b_scales, column)
-    scale, next_scale = splat_i32(a_scales[row]) + columns, splat_i32(a_scales[row + 1]) + columns
-    return total, unit + scale, exponent + scale, next_total, next_unit + next_scale, next_exponent + next_scale
+def run_rows(run: Instruction) -> None:
+    """D from decoded operands, two rows by sixteen columns at a time; NaN where a NaN went in."""
+    builder, shape = run.inputs.builder, run.shape
+    c_words = run.inputs.at(128 * shape.operand_registers)
+    with loop(builder, shape.rows, 2) as i, loop(builder, shape.rows, WIDTH) as j:
+        places = c_word(shape, i, j), c_word(shape, i + 1, j)
+        addends = [c_words.vector(place) for place in places]
+        d = [Variable(c) for c in addends]
+        with loop(builder, shape.depth, (HALF if run.half else BYTE).length) as start:
+            results = group_step(run, start, i, j, d[0].value, d[1].value)
+            for row in range(2):
+                d[row].value = results[row]
+        columns = run.b.flags.vector(j)
+        for row in range(2):
+            flags = (run.a.flags.spread(i + row) | columns) & HAS_NAN
+            nan = ((addends[row] & MAGNITUDE) > INFINITY) | (flags > 0)
+            run.outputs.store(places[row], select(nan, DEFAULT.nan_bits, d[row].value))
 
 
-@inlined
-def chain_rows(operands: Any, shape: Any, i: int, j: int, c: Any, c_next: Any, half: bool, overflow_bits: int) -> Any:
-    """All groups of sixteen elements of rows i and i + 1, side by side to hide how long a step takes; with the
-    largest exponents any group had."""
-    a, ae, a_scales, b, be, b_scales, smallest = operands
-    length = min(HALF.length if half else BYTE.length, shape.depth)
-    highest, highest_next = splat_i32(NOTHING), splat_i32(NOTHING)
-    for start in range(0, shape.depth, length):
-        sums = sum_group(a, ae, b, be, shape.rows, i, j, start, length, half, smallest)
-        highest, highest_next = maximum(highest, sums[2]), maximum(highest_next, sums[5])
-        if shape.blocks:
-            block = start // mfma_rule.SCALE_BLOCK * shape.rows
-            sums = apply_scales(sums, a_scales, b_scales, block + i, block + j)
-        c, c_next = add_to_c(sums, c, c_next, half, overflow_bits)
-    return c, highest, c_next, highest_next
+def formats_of(shape: Shape, half: bool) -> tuple[Format, ...]:
+    """The legal formats; an undefined code is read as the first."""
+    return HALVES if half else tuple(Format)[: 5 if shape.blocks else 2]
 
 
-@inlined
-def finish_row(instruction: Any, place: Any, flags: Any, c: Any, d: Any, highest: Any) -> None:
-    """Writes sixteen elements, NaN where a NaN went in, and by the plain rule where Inf did. place: row, first
-    column, output word."""
-    inputs, outputs, parameters, shape, half = instruction
-    nan = ((c & splat_i32(0x7FFFFFFF)) > splat_i32(0x7F800000)) | ((flags & splat_i32(HAS_NAN)) > splat_i32(0))
-    store(outputs, place[2], select(nan, splat_i32(NAN_BITS), d))
-    plain = flags == splat_i32(HAS_INFINITY)
-    if half:
-        plain = plain | (highest > splat_i32(126))
-    if any_lane(plain):
-        replace_lanes(inputs, outputs, parameters, shape, HALF if half else BYTE, place, plain, c)
+def decode_operands(
+    inputs: Words, parameters: Value, shape: Shape, half: bool, matrices: Matrix
+) -> tuple[Value, Value]:
+    """Decodes A and B. Returns `smallest` and `lift` of `Instruction`."""
+    builder, formats = inputs.builder, formats_of(shape, half)
+    smallest, lift = Variable(vector_of(builder, 0)), Variable(vector_of(builder, 0))
+
+    def case(registers: Words, matrix: Matrix, format_: Format) -> None:
+        element = ELEMENTS[format_]
+        smallest.value = smallest.value + (1 - element.bias - element.mantissa_bits)
+        lift.value = vector_of(builder, 127 - element.bias)
+        (decode_halves if half else decode_quads)(registers, shape, format_, matrix)
+
+    with loop(builder, 2) as operand:
+        registers, matrix = inputs.at(64 * shape.operand_registers * operand), matrices.operand(operand)
+        code = (parameters if half else parameters >> (3 * operand)) & 7  # halves have one format
+        switch(code, {int(f): partial(case, registers, matrix, f) for f in formats}, default=int(formats[0]))
+    return smallest.value, lift.value
 
 
-@inlined
-def run_rows(instruction: Any, operands: Any, a_flags: Any, b_flags: Any) -> None:
-    """D from decoded operands, two rows by sixteen columns at a time."""
-    inputs, _, parameters, shape, half = instruction
-    c_start, overflow_bits = 128 * shape.operand_registers, overflow_of(parameters)
-    for i in range(0, shape.rows, 2):
-        for j in range(0, shape.rows, WIDTH):
-            word, next_word = c_word(shape, i, j), c_word(shape, i + 1, j)
-            c, c_next = load_i32(inputs, c_start + word), load_i32(inputs, c_start + next_word)
-            d, highest, d_next, highest_next = chain_rows(operands, shape, i, j, c, c_next, half, overflow_bits)
-            columns = load_i32(b_flags, j)
-            finish_row(instruction, (i, j, word), splat_i32(a_flags[i]) | columns, c, d, highest)
-            flags = splat_i32(a_flags[i + 1]) | columns
-            finish_row(instruction, (i + 1, j, next_word), flags, c_next, d_next, highest_next)
+def any_infinity(matrices: Matrix, rows: int) -> Value:
+    flags = vector_of(matrices.flags.builder, 0)
+    for operand in range(2):
+        for row in range(0, rows, WIDTH):
+            flags = flags | matrices.operand(operand).flags.vector(row)
+    return any_lane((flags & HAS_INFINITY) > 0)
 
 
-@inlined
-def legal_parameters(parameters: int, shape: Any, half: bool) -> int:
-    """The parameters with undefined formats read as the first that is defined."""
-    a, b = parameters & 7, parameters >> 3 & 7
-    if half:
-        a = b = a if a == BF16 else F16
-    else:
-        last = LAST_SMALL if shape.blocks else LAST_BYTE
-        a, b = a if a <= last else 0, b if b <= last else 0
-    return (parameters & ~63) | a | b << 3
-
-
-@inlined
-def run(inputs: Any, outputs: Any, parameters: int, shape: Any, half: bool) -> None:
+def write_native(inputs: Words, outputs: Words, parameters: Value, shape: Shape, half: bool) -> None:
     """The instruction on registers A, B, C, scale A, scale B."""
-    n, parameters = shape.operand_registers, legal_parameters(parameters, shape, half)
-    format_a, format_b = parameters & 7, parameters >> 3 & 7
-    a, ae, b, be = stack_words(), stack_words(), stack_words(), stack_words()
-    a_scales, b_scales, a_flags, b_flags = stack_words(), stack_words(), stack_words(), stack_words()
-    decode_operand(inputs, 0, shape, format_a, half, a, ae, a_flags)
-    decode_operand(inputs, n, shape, format_b, half, b, be, b_flags)
+    builder, n = inputs.builder, shape.operand_registers
+    matrices = Matrix(*(stack_words(builder, 2 * OPERAND_WORDS) for _ in range(4)))
+    smallest, lift = decode_operands(inputs, parameters, shape, half, matrices)
     if shape.blocks:
-        register, scaled = 2 * n + shape.rows * shape.rows // 64, parameters >> 6 & 1 != 0
-        decode_scales(inputs, register, shape, parameters >> 7 & 3, scaled, a_scales, a_flags)
-        decode_scales(inputs, register + 1, shape, parameters >> 9 & 3, scaled, b_scales, b_flags)
-    smallest = smallest_exponent(format_a) + smallest_exponent(format_b)
-    instruction = (inputs, outputs, parameters, shape, half)
-    run_rows(instruction, (a, ae, a_scales, b, be, b_scales, smallest), a_flags, b_flags)
+        scaled = equal((parameters >> 6) & 1, 1)
+        for operand in range(2):
+            register = inputs.at(64 * (2 * n + shape.c_registers + operand))
+            byte = low_i32((parameters >> (7 + 2 * operand)) & 3)
+            decode_scales(register, shape, byte, scaled, matrices.operand(operand))
+    clamp = equal((parameters >> 11) & 1, 1)
+    overflow_bits = select(spread(clamp), vector_of(builder, INFINITY - 1), INFINITY)
+    careful = any_infinity(matrices, shape.rows)
+    a, b = matrices.operand(0), matrices.operand(1)
+    run_rows(Instruction(shape, half, inputs, outputs, a, b, overflow_bits, smallest, lift, careful))
 
 
-_F8F6F4_16X16X128 = SHAPES["mfma_f8f6f4_16x16x128"]
+def written(name: str) -> Callable[[Any, Any, Any], None]:
+    """The function of a native as numba calls it."""
+    shape, half = SHAPES[name], name.endswith("_f16")
+
+    def typed(typing_context: Any, inputs: Any, outputs: Any, parameters: Any) -> Any:
+        def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            read, written_to = Words(builder, arguments[0]), Words(builder, arguments[1])
+            write_native(read, written_to, Value(builder, arguments[2]), shape, half)
+            return context.get_dummy_value()
+
+        return types.void(inputs, outputs, parameters), emit
+
+    result: Any = intrinsic(typed)
+    return cast(Callable[[Any, Any, Any], None], result)
+
+
+# numba's cache knows a function by its name, so there is one for each native.
+_f8f6f4_16x16x128 = written("mfma_f8f6f4_16x16x128")
+_f8f6f4_32x32x64 = written("mfma_f8f6f4_32x32x64")
+_16x16x32_f8 = written("mfma_16x16x32_f8")
+_32x32x16_f8 = written("mfma_32x32x16_f8")
+_16x16x32_f16 = written("mfma_16x16x32_f16")
+_32x32x16_f16 = written("mfma_32x32x16_f16")
+_16x16x16_f16 = written("mfma_16x16x16_f16")
+_32x32x8_f16 = written("mfma_32x32x8_f16")
 
 
 def mfma_f8f6f4_16x16x128(inputs: Any, outputs: Any, parameters: int) -> None:
-    run(inputs, outputs, parameters, _F8F6F4_16X16X128, False)
-
-
-_F8F6F4_32X32X64 = SHAPES["mfma_f8f6f4_32x32x64"]
+    _f8f6f4_16x16x128(inputs, outputs, parameters)
 
 
 def mfma_f8f6f4_32x32x64(inputs: Any, outputs: Any, parameters: int) -> None:
-    run(inputs, outputs, parameters, _F8F6F4_32X32X64, False)
-
-
-_16X16X32_F8 = SHAPES["mfma_16x16x32_f8"]
+    _f8f6f4_32x32x64(inputs, outputs, parameters)
 
 
 def mfma_16x16x32_f8(inputs: Any, outputs: Any, parameters: int) -> None:
-    run(inputs, outputs, parameters, _16X16X32_F8, False)
-
-
-_32X32X16_F8 = SHAPES["mfma_32x32x16_f8"]
+    _16x16x32_f8(inputs, outputs, parameters)
 
 
 def mfma_32x32x16_f8(inputs: Any, outputs: Any, parameters: int) -> None:
-    run(inputs, outputs, parameters, _32X32X16_F8, False)
-
-
-_16X16X32_F16 = SHAPES["mfma_16x16x32_f16"]
+    _32x32x16_f8(inputs, outputs, parameters)
 
 
 def mfma_16x16x32_f16(inputs: Any, outputs: Any, parameters: int) -> None:
-    run(inputs, outputs, parameters, _16X16X32_F16, True)
-
-
-_32X32X16_F16 = SHAPES["mfma_32x32x16_f16"]
+    _16x16x32_f16(inputs, outputs, parameters)
 
 
 def mfma_32x32x16_f16(inputs: Any, outputs: Any, parameters: int) -> None:
-    run(inputs, outputs, parameters, _32X32X16_F16, True)
-
-
-_16X16X16_F16 = SHAPES["mfma_16x16x16_f16"]
+    _32x32x16_f16(inputs, outputs, parameters)
 
 
 def mfma_16x16x16_f16(inputs: Any, outputs: Any, parameters: int) -> None:
-    run(inputs, outputs, parameters, _16X16X16_F16, True)
-
-
-_32X32X8_F16 = SHAPES["mfma_32x32x8_f16"]
+    _16x16x16_f16(inputs, outputs, parameters)
 
 
 def mfma_32x32x8_f16(inputs: Any, outputs: Any, parameters: int) -> None:
-    run(inputs, outputs, parameters, _32X32X8_F16, True)
+    _32x32x8_f16(inputs, outputs, parameters)

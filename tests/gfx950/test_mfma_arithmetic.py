@@ -512,6 +512,13 @@ def test_a_bf16_product_of_2_to_the_128_is_inf_before_the_sum():
     assert one_product(Format.bf16, [1.25 * 2.0**63, -1.25 * 2.0**63], [1.25 * 2.0**64, 1.25 * 2.0**64], 0.0) == 0
 
 
+def test_an_overflow_meets_the_inf_of_a_later_group_and_not_of_an_earlier_one():
+    big, gap = 2.0**63, [0.0] * 4
+    assert one_product(Format.bf16, [big] * 4 + gap + [INF], [big] * 4 + gap + [-1.0], 0.0) == NAN
+    assert one_product(Format.bf16, [big, *[0.0] * 7, INF], [big, *[0.0] * 7, -1.0], 0.0) == 0xFF800000
+    assert one_product(Format.bf16, [INF, *[0.0] * 7, *[big] * 4], [-1.0, *[0.0] * 7, *[big] * 4], 0.0) == 0xFF800000
+
+
 # ---- The switches: each makes a difference where it should ----
 
 

@@ -6,12 +6,14 @@ of the P^T operand of O^T = V^T P^T, so P never leaves the lane. l and o carry a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from codegen.kernels.drafter_attention.cases import BLOCK, WINDOW
 from codegen.kernels.drafter_attention.lanes import butterfly, fp8_pack4, hw_exp2, largest, total
 from codegen.kernels.drafter_attention.tiles import Tile, operand_run, operand_wide
-from codegen.language import F32, I32, U32, U64, constant, maximum
+from codegen.language import F32, I32, U32, U64, Mask, branch, constant, maximum
 from gfx950.evidence import Evidence, rule
 from gfx950.isa.matrix import v_mfma_scale_f32_16x16x128_f8f6f4
 from gfx950.isa.vop3 import v_bfe_i32, v_bfi_b32
@@ -47,6 +49,10 @@ class Row:
         """The first key that the row sees."""
         return (self.position - (WINDOW - 1)).maximum(self.lo)
 
+    def misses(self, blk: I32) -> Mask:
+        """Whether block `blk` has keys that the row does not see."""
+        return (blk * BLOCK < self.first) | (blk * BLOCK + (BLOCK - 1) > self.hi)
+
 
 @dataclass(frozen=True)
 class State:
@@ -79,27 +85,42 @@ def mma_unit(a: list[U32], b: list[U32], c: list[F32]) -> list[F32]:
     return [word.bits(F32) for word in d.words]
 
 
-def block_math(row: Row, tk: Tile, tv: Tile, blk: I32, mask: bool) -> State:
+def block_math(row: Row, tk: Tile, tv: Tile, blk: I32, mask: bool | Mask) -> State:
     """One block alone; m is in units of the scaled score.
 
-    mask: static; the block has keys that the row does not see.
+    mask: the block has keys that the row does not see. Static, or of a whole wave: then the wave branches.
     """
-    s = _scores(row, tk, blk, mask)
-    m = butterfly(largest(s), (16, 32), maximum)
-    p, _ = _weights(s, m, mask)
-    sums = butterfly(total(p), (16, 32))
+
+    def weigh(masked: bool) -> tuple[F32 | U32, ...]:
+        s = _scores(row, tk, blk, masked)
+        m = butterfly(largest(s), (16, 32), maximum)
+        p, _ = _weights(s, m, masked)
+        return (m, butterfly(total(p), (16, 32)), *_packed(p))
+
+    m, sums, *words = _either(mask, weigh)
     zero = [constant(F32, 0.0)] * 32
-    return State(m * SM_SCALE, sums, _weighted_values(row, tv, p, zero))
+    return State(m * SM_SCALE, sums, _weighted_values(row, tv, words, zero))
 
 
-def block_acc(row: Row, tk: Tile, tv: Tile, blk: I32, state: State, mask: bool) -> State:
-    """One block folded into a running state, whose m stays a raw score."""
-    s = _scores(row, tk, blk, mask)
-    m = maximum(state.m, butterfly(largest(s), (16, 32), maximum))
-    p, safe = _weights(s, m, True)
-    alpha = hw_exp2((state.m - safe) * QK_C)
-    sums = state.l * alpha + butterfly(total(p), (16, 32))
-    return State(m, sums, _weighted_values(row, tv, p, [x * alpha for x in state.o]))
+def block_acc(row: Row, tk: Tile, tv: Tile, blk: I32, state: State, mask: bool | Mask) -> State:
+    """One block folded into a running state, whose m stays a raw score. mask: as `block_math`."""
+
+    def weigh(masked: bool) -> tuple[F32 | U32, ...]:
+        s = _scores(row, tk, blk, masked)
+        m = maximum(state.m, butterfly(largest(s), (16, 32), maximum))
+        p, safe = _weights(s, m, True)
+        alpha = hw_exp2((state.m - safe) * QK_C)
+        return (m, state.l * alpha + butterfly(total(p), (16, 32)), alpha, *_packed(p))
+
+    m, sums, alpha, *words = _either(mask, weigh)
+    return State(m, sums, _weighted_values(row, tv, words, [x * alpha for x in state.o]))
+
+
+def _either(mask: bool | Mask, weigh: Callable[[bool], tuple[Any, ...]]) -> tuple[Any, ...]:
+    """weigh(mask), the mask static or of a whole wave. Only the weights have two variants: o stays where it is."""
+    if isinstance(mask, bool):
+        return weigh(mask)
+    return branch(mask, lambda: weigh(True), lambda: weigh(False))
 
 
 def _scores(row: Row, tk: Tile, blk: I32, mask: bool) -> list[F32]:
@@ -132,8 +153,12 @@ def _weights(s: list[F32], m: F32, may_be_empty: bool) -> tuple[list[F32], F32]:
     return [hw_exp2(x * QK_C - offset) for x in s], safe
 
 
-def _weighted_values(row: Row, tv: Tile, p: list[F32], start: list[F32]) -> list[F32]:
-    words = [fp8_pack4(*p[4 * i : 4 * i + 4]) for i in range(8)]
+def _packed(p: list[F32]) -> list[U32]:
+    """The P^T operand: 4 keys a word, in the order of the scores."""
+    return [fp8_pack4(*p[4 * i : 4 * i + 4]) for i in range(8)]
+
+
+def _weighted_values(row: Row, tv: Tile, words: list[U32], start: list[F32]) -> list[F32]:
     o: list[F32] = []
     for n in range(8):
         o += mma_unit(operand_run(tv, 16 * n, row.l16, row.g4 * 8), words, start[4 * n : 4 * n + 4])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from codegen.kernels.drafter_attention.block import SM_SCALE, Row, State, block_acc, block_math, empty_state
@@ -95,7 +93,7 @@ def partition(keys: Window, na: I32, p: I32) -> Part:
     return Part(keys.lo // BLOCK + p * size, (blocks - p * size).maximum(0).minimum(size))
 
 
-@kernel(block=THREADS, lds=LDS_BYTES)
+@kernel(block=THREADS, lds=LDS_BYTES, waves_per_eu=4)  # as many as the LDS lets in: two workgroups a CU
 def drafter_attention(
     qkv: Pointer,
     positions: Pointer,
@@ -167,8 +165,10 @@ def _attend(stage: Stage, ap: U64) -> None:
     computes = wave < QPR
 
     def one() -> tuple[F32, ...]:
-        compute = functools.partial(block_math, row, TK0, TV0, part.first)
-        return _by_wave(computes, empty_state(), compute, row, part.first)
+        def math() -> tuple[F32, ...]:
+            return block_math(row, TK0, TV0, part.first, row.misses(part.first)).values
+
+        return branch(computes, math, lambda: empty_state().values)
 
     def several() -> tuple[F32, ...]:
         state = _many(row, stage, computes)
@@ -185,24 +185,18 @@ def _many(row: Row, stage: Stage, computes: Mask) -> State:
 
     @loop(0, stage.part.count, carry=empty_state().values)
     def final(i: I32, *values: F32) -> tuple[F32, ...]:
-        coming, state, blk = stage.load(i + 2), State.of(values), stage.part.first + i
+        coming, blk = stage.load(i + 2), stage.part.first + i
         tk, tv = i % 2 + TK0, i % 2 + TV0
-        after = _by_wave(computes, state, functools.partial(block_acc, row, tk, tv, blk, state), row, blk)
+
+        def math() -> tuple[F32, ...]:
+            return block_acc(row, tk, tv, blk, State.of(values), row.misses(blk)).values
+
+        after = branch(computes, math, lambda: values)
         barrier()
         stage.store(i + 2, coming, tk, tv)
         return after
 
     return State.of(final)
-
-
-def _by_wave(computes: Mask, idle: State, compute: Callable[[bool], State], row: Row, blk: I32) -> tuple[F32, ...]:
-    """compute(mask) in the waves that have a query row; masked where the block has keys that the row does not see."""
-    inner = (blk * BLOCK >= row.first) & (blk * BLOCK + (BLOCK - 1) <= row.hi)
-
-    def math() -> tuple[F32, ...]:
-        return branch(inner, lambda: compute(False).values, lambda: compute(True).values)
-
-    return branch(computes, math, lambda: idle.values)
 
 
 @kernel(block=THREADS, lds=ML_BYTES)

@@ -19,6 +19,7 @@ TILE_WORDS = 4096
 TQ, TK0, TK1, TV0, TV1 = range(5)
 LDS_BYTES = 5 * TILE_WORDS * 4
 ROW_WORDS = 32
+ROW_XOR_BYTES = ROW_WORDS * 4 + 16  # a word of row r ^ x, x < 8, lies at the address of that of row r, ^ x * this
 ROWS_BYTES = 16 * ROW_WORDS * 4  # of 16 rows, which leave the swizzle as it is
 
 Index = TypeVar("Index", int, I32)
@@ -99,9 +100,9 @@ def kv_store(tk: Tile, tv: Tile, staged: Staged, tid: I32) -> None:
         lds_write(tw(tk, tid // 4, (tid % 4) * 8 + half * 4) * 4, *words)
     group, dims = tid // 16, tid % 16
     rows = [word for half in range(2) for word in transpose4(staged.v[half::2])]
-    for step, word in enumerate(_rotated(rows, dims)):
-        row = dims * 8 + (dims + step) % 8
-        lds_write(tw(tv, row, v_word(group)) * 4, word)
+    first = tw(tv, dims * 8 + dims % 8, v_word(group)) * 4
+    for step, word in enumerate(_exchanged(rows, dims)):
+        lds_write(first ^ (step * ROW_XOR_BYTES), word)
 
 
 def v_word(group: Index) -> Index:
@@ -117,11 +118,11 @@ def transpose4(words: list[U32]) -> list[U32]:
     return [perm(upper, lower, sel) for upper, lower in pairs for sel in (0x05040100, 0x07060302)]
 
 
-def _rotated(rows: list[U32], start: I32) -> list[U32]:
-    """rows[(start + x) % 8] for x = 0 .. 7: lanes whose rows are 8 apart write different rows of the swizzle."""
+def _exchanged(rows: list[U32], number: I32) -> list[U32]:
+    """rows[(number % 8) ^ x] for x = 0 .. 7."""
     for bit in (1, 2, 4):
-        odd = (start & bit) != 0
-        rows = [odd.select(rows[(x + bit) % 8], rows[x]) for x in range(8)]
+        odd = (number & bit) != 0
+        rows = [odd.select(rows[x ^ bit], rows[x]) for x in range(8)]
     return rows
 
 

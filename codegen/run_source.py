@@ -1,8 +1,8 @@
 """Runs a traced program on the CPU: the source's own bits, without any compiler.
 
-The waves of a workgroup run together: values are arrays (waves, 64), scalars (1, 1) or (waves, 1). Control flow is a
-mask of active lanes; every memory access is checked. A program becomes a list of Python closures once and runs for each
-workgroup, in ascending order.
+The waves of several workgroups run together: values are arrays (waves, 64), scalars (1, 1) or (waves, 1), the waves of
+the first workgroup first. Control flow is a mask of active lanes; every memory access is checked. A program becomes a list
+of Python closures once and runs for each batch of workgroups, in ascending order.
 """
 
 from __future__ import annotations
@@ -23,14 +23,16 @@ from gfx950.lanes import F32, U32, U64, Lanes, Mask, Mode, Words, float_bits
 
 Array = NDArray[Any]
 Step = Callable[["_Group"], None]
+Workgroup = tuple[int, int, int]
 
 SOURCE_STORES = rule(
     "source.store_order",
     Evidence.chosen,
     "a race free program cannot tell",
-    "In a source run an operation is done by all waves of a workgroup before the next one; where lanes of one store"
-    " overlap, the highest thread's bytes stay.",
+    "In a source run an operation is done by all waves of a batch of workgroups before the next one; where lanes of one"
+    " store overlap, the bytes of the last workgroup's highest thread stay.",
 )
+BATCH_WAVES = 128  # waves that run together: more share numpy's cost of a call, until their arrays leave the cache
 
 
 class SourceError(EmulatorError):
@@ -43,7 +45,10 @@ class Observer(Protocol):
     def operation(
         self, op: Op, operands: Sequence[Array], results: Sequence[Array], active: Array, workgroup: Any
     ) -> None:
-        """After `op`: its raw values (broadcastable to (waves, 64)) and the mask of active lanes, bool (waves, 64)."""
+        """After `op`: its raw values (broadcastable to (waves, 64)) and the mask of active lanes, bool (waves, 64).
+
+        With an observer attached, workgroups run one at a time; `workgroup` is the id.
+        """
         ...
 
 
@@ -67,10 +72,10 @@ def run_source(
     try:
         values = _argument_values(program, arguments, space, mapped)
         machine = _Machine(program, values, space, observers)
-        for z in range(shape[2]):
-            for y in range(shape[1]):
-                for x in range(shape[0]):
-                    machine.run((x, y, z))
+        workgroups = [(x, y, z) for z in range(shape[2]) for y in range(shape[1]) for x in range(shape[0])]
+        size = 1 if observers else max(1, BATCH_WAVES // program.waves)
+        for first in range(0, len(workgroups), size):
+            machine.run(workgroups[first : first + size])
     finally:
         for address in mapped:
             space.unmap(address)
@@ -127,7 +132,7 @@ def _scalar(bits: int, width: int) -> Array:
     return np.array([[bits]], dtype=UNSIGNED[width])
 
 
-# ---- one workgroup at a time ---------------------------------------------------------------------
+# ---- a batch of workgroups -------------------------------------------------------------------------
 
 
 class _Machine:
@@ -139,32 +144,38 @@ class _Machine:
         self.program, self.memory, self.observers = program, memory, observers
         self.engine = NumpyEngine(Mode())
         self.arguments = arguments
-        threads = np.arange(program.waves * LANES, dtype=np.uint32).reshape(program.waves, LANES)
-        self.threads = threads
-        self.live = threads < program.block
         self.steps = _Builder(self).block(program.body)
         self.global_bytes = _GlobalBytes(memory)
 
-    def run(self, workgroup: tuple[int, int, int]) -> None:
-        """Runs one workgroup."""
-        group = _Group(self, workgroup)
+    def run(self, workgroups: Sequence[Workgroup]) -> None:
+        """Runs some workgroups together."""
+        group = _Group(self, workgroups)
         with np.errstate(all="ignore"):
             for step in self.steps:
                 step(group)
 
 
 class _Group:
-    """The state of one workgroup: values, LDS, active lanes. whole: whether every lane of every wave is active."""
+    """The state of a batch: values, LDS, active lanes.
 
-    __slots__ = ("active", "engine", "env", "lds", "machine", "whole", "workgroup")
+    threads, live: thread number in its workgroup, and whether it exists, (waves, 64). lds_base: where in `lds` the
+    workgroup of each thread has its bytes, flat. whole: whether every lane of every wave is active.
+    """
 
-    def __init__(self, machine: _Machine, workgroup: tuple[int, int, int]) -> None:
-        self.machine, self.workgroup = machine, workgroup
+    __slots__ = ("active", "engine", "env", "lds", "lds_base", "live", "machine", "threads", "whole", "workgroups")
+
+    def __init__(self, machine: _Machine, workgroups: Sequence[Workgroup]) -> None:
+        program, count = machine.program, len(workgroups)
+        self.machine, self.workgroups = machine, workgroups
         self.engine = machine.engine
         self.env: dict[Value, Array] = {}
-        self.lds = _Bytes(np.zeros(-(-machine.program.lds // 4) * 4, np.uint8), machine.program.lds)
-        self.active = machine.live
-        self.whole = bool(machine.live.all())
+        size = program.waves * LANES
+        self.threads = np.tile(np.arange(size, dtype=np.uint32).reshape(program.waves, LANES), (count, 1))
+        room = -(-program.lds // 16) * 16
+        self.lds = _Bytes(np.zeros(room * count, np.uint8), room * count)
+        self.lds_base = np.repeat(np.arange(count, dtype=np.int64) * room, size)
+        self.live = self.threads < program.block
+        self.mask(self.live)
 
     def mask(self, active: Array) -> None:
         """Sets the active lanes."""
@@ -175,6 +186,10 @@ class _Group:
         """A value in every lane: (waves, 64)."""
         shape = self.active.shape
         return value if value.shape == shape else np.broadcast_to(value, shape)
+
+    def by_workgroup(self, mask: Array) -> Array:
+        """A mask as (workgroups, threads)."""
+        return mask.reshape(len(self.workgroups), -1)
 
 
 class _Bytes:
@@ -273,7 +288,7 @@ class _Builder:
             values = ([group.env[v] for v in side] for side in (op.operands, op.results))
             operands, results = values
             for observer in observers:
-                observer.operation(op, operands, results, group.active, group.workgroup)
+                observer.operation(op, operands, results, group.active, group.workgroups[0])
 
         return run
 
@@ -387,7 +402,12 @@ def _step_argument(builder: _Builder, op: Op) -> Step:
 
 
 def _step_thread_id(builder: _Builder, op: Op) -> Step:
-    return _known(op, builder.machine.threads)
+    result = op.results[0]
+
+    def run(group: _Group) -> None:
+        group.env[result] = group.threads
+
+    return run
 
 
 def _known(op: Op, value: Array) -> Step:
@@ -403,7 +423,8 @@ def _step_workgroup_id(builder: _Builder, op: Op) -> Step:
     result, axis = op.results[0], op.attributes["axis"]
 
     def run(group: _Group) -> None:
-        group.env[result] = _scalar(group.workgroup[axis], 32)
+        ids = np.array([w[axis] for w in group.workgroups], np.uint32)
+        group.env[result] = np.repeat(ids, len(group.active) // len(ids))[:, None]
 
     return run
 
@@ -412,14 +433,14 @@ def _step_workgroup_id(builder: _Builder, op: Op) -> Step:
 
 
 def _place(group: _Group, op: Op, flat: int | None = None) -> dict[str, Any]:
-    """Location fields: kernel, workgroup, operation with its source line; of a flat thread index the wave and lane."""
+    """Location fields: kernel, operation with its source line; of a flat thread index the workgroup, wave and lane."""
     where: dict[str, Any] = {
         "kernel": group.machine.program.name,
-        "workgroup": group.workgroup,
         "instruction": f"{op.attributes.get('mnemonic', op.name)} ({op.where})",
     }
     if flat is not None:
-        where |= {"wave": flat // LANES, "lane": flat % LANES}
+        number, thread = divmod(flat, group.machine.program.waves * LANES)
+        where |= {"workgroup": group.workgroups[number], "wave": thread // LANES, "lane": thread % LANES}
     return where
 
 
@@ -523,7 +544,7 @@ def _load_by_wave(group: _Group, op: Op, addresses: Array, lanes: Array | None) 
         try:
             words[:, at] = group.machine.memory.load(*_wave_access(addresses, here, at), nbytes)[:, here]
         except MemoryFault as fault:
-            raise fault.located(wave=wave, **_place(group, op)) from None
+            raise fault.located(**_place(group, op, wave * LANES)) from None
     return list(words)
 
 
@@ -535,12 +556,12 @@ def _store_by_wave(group: _Group, op: Op, addresses: Array, lanes: Array | None,
         try:
             group.machine.memory.store(*_wave_access(addresses, here, at), wide, nbytes)
         except MemoryFault as fault:
-            raise fault.located(wave=wave, **_place(group, op)) from None
+            raise fault.located(**_place(group, op, wave * LANES)) from None
 
 
 def _lds_offsets(group: _Group, op: Op, address: Value) -> tuple[Array, Array | None]:
     addresses, lanes = _active_flat(group, group.env[address])
-    nbytes, size = op.attributes["nbytes"], group.lds.nbytes
+    nbytes, size = op.attributes["nbytes"], group.machine.program.lds
     offsets = addresses.astype(np.int64)
     if len(offsets) and int(offsets.max()) + nbytes > size:
         at = int(np.flatnonzero(offsets + nbytes > size)[0])
@@ -551,7 +572,7 @@ def _lds_offsets(group: _Group, op: Op, address: Value) -> tuple[Array, Array | 
             **_place(group, op, _thread(lanes, at)),
         )
     _check_aligned(group, op, offsets, lanes)
-    return offsets, lanes
+    return offsets + (group.lds_base if lanes is None else group.lds_base[lanes]), lanes
 
 
 def _step_lds_read(builder: _Builder, op: Op) -> Step:
@@ -578,11 +599,13 @@ def _step_lds_write(builder: _Builder, op: Op) -> Step:
 
 def _step_barrier(builder: _Builder, op: Op) -> Step:
     def run(group: _Group) -> None:
-        missing = group.machine.live & ~group.active
+        arrived, live = group.by_workgroup(group.active), group.by_workgroup(group.live)
+        missing = live & ~arrived & arrived.any(axis=-1, keepdims=True)
         if missing.any():
             at = int(np.flatnonzero(missing)[0])
+            there = at // live.shape[1]
             raise SourceError(
-                f"a barrier is reached by {int(group.active.sum())} of {int(group.machine.live.sum())} threads",
+                f"a barrier is reached by {int(arrived[there].sum())} of {int(live[there].sum())} threads",
                 expected="every thread of the workgroup at every barrier",
                 advice="take it out of `when`, `branch` or a loop whose trips differ; the lane named is missing",
                 **_place(group, op, at),
@@ -718,7 +741,27 @@ def _step_inst(builder: _Builder, op: Op) -> Step:
         flat = _flatten(values if isinstance(values, tuple) else (values,))
         group.env.update(zip(op.results, flat, strict=True))
 
-    return run
+    return _active_waves_only(op, run) if instruction.ignores_exec else run
+
+
+def _active_waves_only(op: Op, run: Step) -> Step:
+    """An instruction of whole waves costs by the wave: the waves that are inactive are left out."""
+
+    def some(group: _Group) -> None:
+        active = group.active.any(axis=-1)
+        if active.all():
+            return run(group)
+        env, shape = group.env, group.active.shape
+        taken = {v: env[v] for v in op.operands}
+        env.update({v: x[active] if len(x) == shape[0] else x for v, x in taken.items()})
+        run(group)
+        env.update(taken)
+        for result in op.results:
+            whole = np.zeros(shape, env[result].dtype)
+            whole[active] = env[result]
+            env[result] = whole
+
+    return some
 
 
 def _flatten(values: Sequence[Any]) -> list[Array]:

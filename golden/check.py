@@ -11,9 +11,11 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from codegen.kernel_package import KernelPackage, Output, Watchpoint, case_inputs
+from codegen.kernel_package import KernelPackage, Output, Watchpoint, case_inputs, kernel_package
+from emu import code_object
+from emu.contained_rules import contained_rules
 from emu.dispatch import RunOptions, Watch
-from gfx950.evidence import Evidence, Rule
+from gfx950.evidence import LEDGER, Evidence, Rule
 from golden.compare import Difference, compare
 from golden.store import HOME, MissingGolden, Record, read, sha256
 
@@ -143,20 +145,10 @@ def _input_findings(record: Record, digests: Mapping[str, str]) -> list[Finding]
 
 @cache
 def kernel_rules(package_name: str) -> tuple[Rule, ...]:
-    """The rules of the instructions in a kernel's machine code, and of the float formats it uses, weakest first."""
-    from codegen.kernel_package import kernel_package
-    from emu import code_object
-    from emu.translate import discover
-    from gfx950.evidence import LEDGER
-
+    """The rules that a kernel's bits follow, weakest first: those of the instructions in its machine code, and its own."""
     loaded = code_object.load(kernel_package(package_name).compiled().object)
-    rules: dict[str, Rule] = {}
-    for kernel in loaded.kernels.values():
-        run = next(c for c in loaded.code if c.address <= kernel.entry < c.address + len(c.data))
-        for block in discover(run.data, run.address, kernel.entry).values():
-            for decoded in block.instructions:
-                rules.update({r.name: r for r in decoded.instruction.rules})
-    rules.update({n: r for n, r in LEDGER.items() if n.startswith(("float.", f"{package_name}."))})
+    rules = {r.name: r for kernel in loaded.kernels.values() for r in contained_rules(loaded, kernel).rules}
+    rules.update({name: r for name, r in LEDGER.items() if name.startswith(f"{package_name}.")})
     return tuple(sorted(rules.values(), key=lambda r: (r.evidence, r.name)))
 
 

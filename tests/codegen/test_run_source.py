@@ -329,17 +329,51 @@ def test_ballot_sees_active_lanes_only():
     assert out[0] == 0x155
 
 
-def test_grid_axes_and_order():
+def test_grid_axes():
     def k(out: Pointer) -> None:
         index = (workgroup_id(2) * 3 + workgroup_id(1)) * 2 + workgroup_id(0)
         with when(thread_id() == 0):
-            last = load(out).bits(I32)
-            store(word_of(out, index) + 4, (last + 1).bits(U32))
-            store(out, (last + 1).bits(U32))
+            store(word_of(out, index), index.bits(U32) + 1)
 
-    out = np.zeros(13, np.uint32)
+    out = np.zeros(12, np.uint32)
     run(k, out, grid=(2, 3, 2))
-    np.testing.assert_array_equal(out[1:], np.arange(1, 13))
+    np.testing.assert_array_equal(out, np.arange(1, 13))
+
+
+@pytest.mark.parametrize("together", [1, 2, 3, 64])
+def test_workgroups_together_keep_their_lds_barriers_and_trips_apart(together, monkeypatch):
+    """Each workgroup sums its id + 1 numbers through LDS, a number a trip: other trips, other LDS, barriers in the loop."""
+    monkeypatch.setattr("codegen.run_source.BATCH_WAVES", 2 * together)
+
+    @kernel(block=128, lds=512)
+    def k(out: Pointer) -> None:
+        t, group = thread_id(), workgroup_id()
+        lds_write(t * 4, (t * (group + 1)).bits(U32))
+        barrier()
+
+        @loop(0, group + 1, carry=(constant(U32, 0),))
+        def total(i, so_far):
+            value = lds_read(((t + i + 64) & 127) * 4)
+            barrier()
+            return (so_far + value,)
+
+        store(word_of(out, group * 128 + t), total[0])
+
+    out = np.zeros(7 * 128, np.uint32)
+    run_source(trace(k), (7,), [out])
+    t = np.arange(128)
+    want = [sum((((t + i + 64) & 127) * (g + 1)) for i in range(g + 1)) for g in range(7)]
+    np.testing.assert_array_equal(out, np.concatenate(want))
+
+
+def test_a_late_workgroup_is_named_in_an_error():
+    @kernel(block=64, lds=64)
+    def k(out: Pointer) -> None:
+        lds_write((workgroup_id() // 2) * 64, constant(U32, 1))
+
+    with pytest.raises(SourceError, match="LDS address 0x40") as caught:
+        run_source(trace(k), (5,), [np.zeros(1, np.uint32)])
+    assert (caught.value.workgroup, caught.value.wave, caught.value.lane) == ((2, 0, 0), 0, 0)
 
 
 def test_pointers_in_memory_and_lanes_in_different_buffers():

@@ -1,0 +1,90 @@
+"""The main job's speed, printed: translated instructions, matrix instructions, and `gfx950 check` cold and warm.
+
+Run by hand: `python benchmarks/drafter.py`. One core unless a line says otherwise.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from codegen.kernel_package import KernelPackage, kernel_package
+from emu.dispatch import RunOptions
+from gfx950.arithmetic.mfma import Format, pack_parameters
+from gfx950.arithmetic.native import NATIVES
+
+KERNEL, CASE = "drafter_attention", "blocks_34"
+NATIVE = "mfma_f8f6f4_16x16x128"
+
+
+def best(run: object, repeats: int) -> float:
+    """The shortest of some wall times, in seconds."""
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        run()  # type: ignore[operator]
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def matrix_seconds(count: int = 20000) -> float:
+    """Seconds of one FP8 16x16x128 on bell-shaped data, one core."""
+    native = NATIVES[NATIVE]
+    codes = np.random.default_rng(1).integers(0x28, 0x48, (256, native.n_in, 256), dtype=np.uint8)
+    codes |= np.random.default_rng(2).integers(0, 2, codes.shape, dtype=np.uint8) << 7
+    inputs = codes.view(np.uint32).reshape(256, native.n_in, 64).copy()
+    inputs[:, 16:20] = 0
+    batch = np.ascontiguousarray(np.tile(inputs, (count // 256, 1, 1)))
+    parameters = pack_parameters(Format.fp8, Format.fp8)
+    native(batch[:1], parameters)
+    return best(lambda: native(batch, parameters), 3) / len(batch)
+
+
+def translated(package: KernelPackage) -> tuple[int, int, float]:
+    """Wave instructions, MFMAs among them, and seconds of one machine run of a case on one core."""
+    inputs = package.build(CASE)
+    options = RunOptions(threads=1)
+    _, report = package.run_machine(inputs, options, None)
+    seconds = best(lambda: package.run_machine(inputs, options, None), 3)
+    return report.instructions, matrix_count(inputs), seconds
+
+
+def matrix_count(inputs: object) -> int:
+    """MFMAs of a case: 16 a block and wave, 7 waves, every block once."""
+    return sum(16 * 7 * len(request.blocks) for request in inputs.case.requests)  # type: ignore[attr-defined]
+
+
+def check_seconds(*cases: str) -> tuple[float, float]:
+    """Wall seconds of `gfx950 check` with empty caches, then with what the first run left."""
+    with tempfile.TemporaryDirectory() as folder:
+        environment = os.environ | {"GFX950_CACHE": folder, "NUMBA_CACHE_DIR": str(Path(folder, "numba"))}
+        command = [sys.executable, "-m", "gfx950", "check", KERNEL, *(part for c in cases for part in ("--case", c))]
+        times = []
+        for _ in range(2):
+            start = time.perf_counter()
+            subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL)
+            times.append(time.perf_counter() - start)
+    return times[0], times[1]
+
+
+def main() -> None:
+    """Prints the table."""
+    one = matrix_seconds()
+    print(f"FP8 16x16x128 MFMA, exact, one core: {1 / one / 1e3:.0f} k/s (aim 100 k/s)")
+    instructions, matrices, seconds = translated(kernel_package(KERNEL))
+    rest = seconds - matrices * one
+    print(f"case {CASE}: {instructions} wave instructions, {matrices} MFMAs, {seconds:.3f} s; MFMAs {matrices * one:.3f} s of it")
+    print(f"translated kernel without MFMAs, one core: {(instructions - matrices) / rest / 1e6:.0f} M wave instructions/s (aim 50)")
+    for cases in (("default",), ()):
+        cold, warm = check_seconds(*cases)
+        print(f"gfx950 check {KERNEL} {' '.join(cases) or '(all cases)'}: {cold:.1f} s cold, {warm:.1f} s warm")
+
+
+if __name__ == "__main__":
+    main()

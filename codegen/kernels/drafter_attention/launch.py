@@ -168,6 +168,8 @@ def check_inputs(inputs: Inputs) -> None:
         raise ValueError(
             f"na is {inputs.na}; a request has 1 to {MAX_PARTITIONS} partitions (the merge stages that many)"
         )
+    if not 0 < inputs.eps < float("inf"):
+        raise ValueError(f"eps is {inputs.eps}; expected a positive number, for a head of zeros has no other divisor")
     _check_numbers("positions", inputs.positions, 0, len(inputs.cos_sin), "the rows of cos_sin")
     _check_numbers("slots", inputs.slots, -(1 << 31), len(inputs.cache) * BLOCK, "the cache's slots; negative for none")
     _check_numbers("seq_lens", inputs.seq_lens, 0, 1 << 31, "numbers of keys")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import cast
+from collections.abc import Callable
+from typing import Any
 
 from codegen.kernels.drafter_attention.block import NEG_INF, State
 from codegen.kernels.drafter_attention.cases import HEAD_DIM, MAX_PARTITIONS, PARTIAL_BYTES, Q_HEADS, SCALE_GROUP
@@ -28,6 +29,7 @@ from gfx950.evidence import Evidence, rule
 
 L_OFFSET, O_OFFSET = 512, 1024
 HEADS = 4  # of a merge task
+IN_FLIGHT = 8  # partials
 ML_BYTES = HEADS * MAX_PARTITIONS * 8
 LOG2_E = float.fromhex("0x1.715476p+0")
 OVER_448 = float.fromhex("0x1.24924ap-9")
@@ -88,21 +90,32 @@ def _stage(ap0: U64, na: I32, j: I32, hq: I32, tid: I32) -> None:
 def _merged(ap0: U64, na: I32, row: I32, dim: I32, ml: I32) -> F32:
     """The row's output in one dim. ml: where its (m, l) pairs begin in LDS. [rule drafter_attention.merge]"""
 
-    @loop(0, na, carry=(constant(F32, NEG_INF),))
-    def top(i: I32, m: F32) -> tuple[F32]:
-        return (maximum(m, lds_read(ml + i * 8).bits(F32)),)
+    def top_of(part: list[I32], m: F32) -> tuple[F32]:
+        for value in [lds_read(ml + i * 8).bits(F32) for i in part]:
+            m = maximum(m, value)
+        return (m,)
 
+    top: F32 = _over_partials(na, (constant(F32, NEG_INF),), top_of)[0]
     first = at(ap0, row * (HEAD_DIM * 4) + dim * 4 + O_OFFSET)
 
-    @loop(0, na, carry=(constant(F32, 0.0), constant(F32, 0.0)))
-    def sums(i: I32, bottom: F32, o: F32) -> tuple[F32, F32]:
-        m_i, l_i = (word.bits(F32) for word in lds_read(ml + i * 8, 2))
-        weight = (top[0] == NEG_INF).select(0.0, hw_exp2((m_i - top[0]) * LOG2_E))
-        value: F32 = load(at(first, i * PARTIAL_BYTES)).bits(F32)
-        return bottom + l_i * weight, o + value * weight
+    def sums_of(part: list[I32], bottom: F32, o: F32) -> tuple[F32, F32]:
+        values = [load(at(first, i * PARTIAL_BYTES)).bits(F32) for i in part]
+        for i, value in zip(part, values, strict=True):
+            m_i, l_i = (word.bits(F32) for word in lds_read(ml + i * 8, 2))
+            weight = (top == NEG_INF).select(0.0, hw_exp2((m_i - top) * LOG2_E))
+            bottom, o = bottom + l_i * weight, o + value * weight
+        return bottom, o
 
-    bottom, o = cast(tuple[F32, F32], sums)
-    return (bottom == 0.0).select(0.0, o / bottom)
+    bottom, o = _over_partials(na, (constant(F32, 0.0), constant(F32, 0.0)), sums_of)
+    out: F32 = (bottom == 0.0).select(0.0, o / bottom)
+    return out
+
+
+def _over_partials(na: I32, carry: tuple[F32, ...], fold: Callable[..., tuple[F32, ...]]) -> tuple[Any, ...]:
+    """fold(partitions, *carry) over 0 .. na - 1 in order: eight at a time, whose loads fly together, then each."""
+    whole = na // IN_FLIGHT * IN_FLIGHT
+    eights = loop(0, whole, IN_FLIGHT, carry)(lambda i, *c: fold([i + e for e in range(IN_FLIGHT)], *c))
+    return loop(whole, na, 1, eights)(lambda i, *c: fold([i], *c))
 
 
 def quantised(value: F32) -> tuple[U32, U32]:

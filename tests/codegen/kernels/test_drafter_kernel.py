@@ -617,6 +617,24 @@ def test_merge_weighs_partials_in_order():
     assert got.min() == got.max() == 1.5
 
 
+@pytest.mark.parametrize("na", [1, 2, 7, 8, 9, 19, 64])
+def test_merge_adds_in_order_and_divides(na):
+    """With equal m every weight is 1, and numpy's float32 sums give the bits."""
+    partials = np.zeros((na, PARTIAL_BYTES // 4), np.float32)
+    a8, as8 = np.zeros((7, 2048), np.uint8), np.zeros((7, 64), np.uint8)
+    partials[:, :112] = 1.25
+    partials[:, 128:240] = np.abs(bell(f"merge l {na}", (na, 112))) * 256
+    partials[:, 256:] = bell(f"merge o {na}", (na, 112 * 128)) * 4096
+    run_source(launch.programs()[1], (4, 7, 1), (partials, a8, as8, na))
+    bottom, o = np.zeros(112, np.float32), np.zeros(112 * 128, np.float32)
+    for part in partials:
+        bottom, o = bottom + part[128:240], o + part[256:]
+    out = (o.reshape(112, 128) / bottom[:, None]).astype(ml_dtypes.bfloat16).astype(np.float32)
+    codes, scales = mx.quantize(out, mx.ScaleRule.ROUND_UP)
+    assert np.array_equal(a8, codes.reshape(7, 2048))
+    assert np.array_equal(as8, scales.reshape(7, 64))
+
+
 def test_merge_of_nothing_is_zero():
     partials, a8, as8 = (
         np.zeros((2, PARTIAL_BYTES // 4), np.float32),
@@ -741,6 +759,7 @@ WRONG = [
     ({"qkv": lambda a: a[:, :-128].copy()}, ValueError, r"qkv has shape \(7, 2176\); expected \(7, 2304\)"),
     ({"cos_sin": lambda a: a[:, :32].copy()}, ValueError, r"cos_sin has shape .* expected \(any, 64\)"),
     ({"na": lambda n: 65}, ValueError, r"na is 65; a request has 1 to 64 partitions"),
+    ({"eps": lambda eps: 0.0}, ValueError, r"eps is 0.0; expected a positive number"),
     ({"na": lambda n: 0}, ValueError, r"na is 0; a request has 1 to 64 partitions"),
     (
         {"cos_sin": lambda a: a[:46].copy()},

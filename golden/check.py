@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -56,10 +58,32 @@ def check_case(package: KernelPackage, case: str, options: RunOptions, home: Pat
     machine, report = _timed(result, "machine", lambda: package.run_machine(inputs, options, None))
     result.instructions = report.instructions
     _check_source_machine(result, package, inputs, source, machine, options)
-    _timed(result, "golden", lambda: _check_golden(result, package, inputs, source, home))
+    _timed(result, "golden", lambda: check_recorded(result, package, inputs, source, home))
     bound = _timed(result, "bound", lambda: package.bound(inputs, source))
     result.findings += [Finding("bound", text) for text in bound]
     return result
+
+
+def check_cases(
+    package: KernelPackage, cases: Sequence[str], options: RunOptions, home: Path = HOME, jobs: int = 1
+) -> Iterator[CaseResult]:
+    """The results of the cases in order.
+
+    The first case compiles what all need; the rest run in `jobs` processes at once where the system can fork.
+    """
+    yield check_case(package, cases[0], options, home)
+    rest = [(package.name, case, options, home) for case in cases[1:]]
+    if jobs > 1 and len(rest) > 1 and "fork" in multiprocessing.get_all_start_methods():
+        single = [(name, case, replace(options, threads=1), home) for name, case, options, home in rest]
+        with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("fork")) as pool:
+            yield from pool.map(_check_named, single)
+    else:
+        yield from map(_check_named, rest)
+
+
+def _check_named(job: tuple[str, str, RunOptions, Path]) -> CaseResult:
+    name, case, options, home = job
+    return check_case(kernel_package(name), case, options, home)
 
 
 def _timed(result: CaseResult, step: str, run: Any) -> Any:
@@ -102,9 +126,10 @@ def find_writer(
     return report.watch
 
 
-def _check_golden(
+def check_recorded(
     result: CaseResult, package: KernelPackage, inputs: Any, outputs: Mapping[str, NDArray[Any]], home: Path
 ) -> None:
+    """Compares the outputs with the case's golden (bytes where it keeps them, else digests); adds to the findings."""
     try:
         record, arrays = read(package.name, result.case, home)
     except MissingGolden as error:
@@ -126,7 +151,8 @@ def _check_golden(
 
 def _compare_stored(result: CaseResult, output: Output, stored: NDArray[Any], found: NDArray[Any]) -> None:
     if stored.shape != found.shape or stored.dtype != found.dtype:
-        text = f"{output.name}: the golden holds {stored.dtype}{list(stored.shape)}, the run gave {found.dtype}{list(found.shape)}"
+        kinds = [f"{a.dtype}{list(a.shape)}" for a in (stored, found)]
+        text = f"{output.name}: the golden holds {kinds[0]}, the run gave {kinds[1]}"
         result.findings.append(Finding("golden", text))
         return
     difference = compare(output.name, stored, found, output.format)
@@ -139,13 +165,14 @@ def _input_findings(record: Record, digests: Mapping[str, str]) -> list[Finding]
     changed = [name for name, digest in digests.items() if record.inputs.get(name) != digest]
     if not changed:
         return []
-    text = f"the inputs {', '.join(changed)} are not those the golden was recorded with: the case's recipe or the generator changed"
+    names = ", ".join(changed)
+    text = f"the inputs {names} are not those of the golden: the case's recipe or the generator changed"
     return [Finding("inputs", text)]
 
 
 @cache
 def kernel_rules(package_name: str) -> tuple[Rule, ...]:
-    """The rules that a kernel's bits follow, weakest first: those of the instructions in its machine code, and its own."""
+    """The rules a kernel's bits follow, weakest first: its own, and those of the instructions in its machine code."""
     loaded = code_object.load(kernel_package(package_name).compiled().object)
     rules = {r.name: r for kernel in loaded.kernels.values() for r in contained_rules(loaded, kernel).rules}
     rules.update({name: r for name, r in LEDGER.items() if name.startswith(f"{package_name}.")})

@@ -13,7 +13,7 @@ import click
 
 from codegen.kernel_package import KernelPackage, case_inputs, kernel_names, kernel_package
 from emu.dispatch import RunOptions
-from golden.check import CaseResult, Finding, check_case, evidence_of
+from golden.check import CaseResult, Finding, check_case, check_cases, check_recorded, evidence_of
 from golden.store import HOME, recorded, write
 
 SHOWN_FINDINGS = 8
@@ -35,7 +35,7 @@ def _chosen(package: KernelPackage, cases: tuple[str, ...]) -> list[str]:
 @click.option("--case", "cases", multiple=True, metavar="C", help="A case; may be given again. Default: all.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 @click.option("--engine", type=click.Choice(["host", "numpy"]), default="host", show_default=True)
-@click.option("--threads", type=click.IntRange(1, 256), default=None, help="Default: all cores.")
+@click.option("--threads", type=click.IntRange(1, 256), default=None, help="Processes and threads. Default: all cores.")
 @click.option("--golden-dir", type=click.Path(path_type=Path), default=HOME, help="Where goldens lie.", hidden=True)
 def check(
     kernel: str, cases: tuple[str, ...], as_json: bool, engine: str, threads: int | None, golden_dir: Path
@@ -49,8 +49,7 @@ def check(
     options = _options(engine, threads)
     start = time.perf_counter()
     results = []
-    for case in _chosen(package, cases):
-        result = check_case(package, case, options, golden_dir)
+    for result in check_cases(package, _chosen(package, cases), options, golden_dir, options.threads):
         results.append(result)
         if not as_json:
             _print_case(result)
@@ -66,9 +65,8 @@ def check(
 def _print_case(result: CaseResult) -> None:
     seconds = sum(result.seconds.values())
     if result.good:
-        click.echo(
-            f"ok    {result.case:<18} source = machine = golden, within bound  {result.instructions:>9} wave instructions  {seconds:5.2f} s"
-        )
+        work = f"{result.instructions:>9} wave instructions  {seconds:5.2f} s"
+        click.echo(f"ok    {result.case:<18} source = machine = golden, within bound  {work}")
         return
     click.echo(f"WRONG {result.case:<18} {len(result.findings)} findings")
     for finding in result.findings[:SHOWN_FINDINGS]:
@@ -131,9 +129,18 @@ def _case_document(result: CaseResult) -> dict[str, Any]:
         if f.difference is not None:
             d = f.difference
             entry |= {
-                "output": d.output, "index": list(d.index), "element": f.element, "differing": d.count, "of": d.total,
-                "a": hex(d.a), "b": hex(d.b), "a_shown": d.shown_a, "b_shown": d.shown_b, "ulps": d.ulps, "pattern": d.pattern,
-            }  # fmt: skip
+                "output": d.output,
+                "index": list(d.index),
+                "element": f.element,
+                "differing": d.count,
+                "of": d.total,
+                "a": hex(d.a),
+                "b": hex(d.b),
+                "a_shown": d.shown_a,
+                "b_shown": d.shown_b,
+                "ulps": d.ulps,
+                "pattern": d.pattern,
+            }
         if f.writer is not None:
             w = f.writer
             entry["writer"] = {
@@ -186,14 +193,11 @@ def list_goldens(kernel: str | None, as_json: bool) -> None:
 def check_goldens(kernel: str, cases: tuple[str, ...], golden_dir: Path) -> None:
     """Compare SOURCE bits with the recorded goldens only (quicker than `gfx950 check`); unused goldens are named."""
     package = kernel_package(kernel)
-    from golden.check import _check_golden
-
     wrong = 0
     for case in _chosen(package, cases):
         inputs = case_inputs(package, case)
         result = CaseResult(kernel, case)
-        _check_golden(result, package, inputs, package.run_source(inputs), golden_dir)
-        result.instructions = 0
+        check_recorded(result, package, inputs, package.run_source(inputs), golden_dir)
         wrong += not result.good
         click.echo(f"{'ok   ' if result.good else 'WRONG'} {case}")
         for finding in result.findings:

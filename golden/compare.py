@@ -32,7 +32,7 @@ class Difference:
 
 
 def compare(output: str, a: Array, b: Array, format_name: str) -> Difference | None:
-    """None where all bits agree: -0 is not +0, and NaN payloads count. Raises ValueError for unlike shapes or dtypes."""
+    """None where all bits agree (-0 is not +0, NaN payloads count). Raises ValueError for unlike shapes or dtypes."""
     if a.shape != b.shape or a.dtype != b.dtype:
         raise ValueError(
             f"{output}: {a.dtype}{list(a.shape)} against {b.dtype}{list(b.shape)}: only equal shapes and dtypes compare"

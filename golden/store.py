@@ -1,7 +1,7 @@
 """Recorded goldens: one JSON with the provenance of a case, and one file with the bytes it keeps.
 
-The JSON says how the inputs come about (kernel and case name; their generator is counter-based and fixed), the sha256 of
-each input, of the code object and of each output, and what the bits rest on.
+The JSON says how the inputs come about (kernel and case name; their generator is counter-based and fixed), the sha256
+of each input, of the code object and of each output, and what the bits rest on.
 """
 
 from __future__ import annotations
@@ -100,7 +100,8 @@ def read(kernel: str, case: str, home: Path = HOME) -> tuple[Record, dict[str, N
     record_path, data_path = paths(kernel, case, home)
     if not record_path.is_file():
         raise MissingGolden(
-            f"no golden is recorded for {kernel} case {case}; record it with `gfx950 golden record {kernel} --case {case}` after a review"
+            f"no golden is recorded for {kernel} case {case}; after a review record it with"
+            f" `gfx950 golden record {kernel} --case {case}`"
         )
     try:
         raw = json.loads(record_path.read_text())

@@ -95,6 +95,30 @@ def test_source_is_machine_code_within_the_bound_in_all_cases(name):
     check_case(name)
 
 
+def random_case(seed):
+    """One to four requests at random positions, some of them padded or with stale lengths, in random partitions."""
+    draw = integers(f"random drafter case {seed}", 32, 0, 1 << 20).tolist()
+    requests = []
+    for r in range(1 + draw[0] % 4):
+        position, kind, other = draw[4 * r + 2 : 4 * r + 5]
+        position = position % (9000 if draw[1] % 3 == 0 else 700)
+        if kind % 5 == 0:
+            requests.append(Request(position, seq_len=0 if kind % 2 else other % 9000, writes=False))
+        else:
+            requests.append(Request(position, seq_len=position + 7 + (other % 300 if kind % 5 == 1 else 0)))
+    return Case(f"random {seed}", tuple(requests), 1 + draw[20] % (64 if draw[21] % 3 == 0 else 6), "")
+
+
+@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 24))])
+def test_random_cases(seed):
+    inputs = build(random_case(seed))
+    source, (machine, _) = launch.run_source_case(inputs), launch.run_machine_case(inputs)
+    for field in FIELDS:
+        np.testing.assert_array_equal(getattr(source, field), getattr(machine, field), err_msg=field)
+    found = check_outputs(inputs, reference(inputs), source.a8, source.as8, source.cache)
+    assert not found, [str(violation) for violation in found]
+
+
 @pytest.mark.slow
 def test_the_numpy_engine_agrees():
     from emu.dispatch import RunOptions

@@ -56,8 +56,8 @@ FORMATS = rule(
     "drafter_attention.formats",
     Evidence.chosen,
     "not public; the row layout of the sibling kernels, and the smallest number of blocks that drops no live key",
-    "QKV rows are bf16 q | k | v, the partials of a request lie one after the other, a8 and as8 are row-major by head and"
-    " dim, a window has at most 34 blocks.",
+    "QKV rows are bf16 q | k | v, the partials of a request lie one after the other, a8 and as8 are row-major by head"
+    " and dim, a window has at most 34 blocks.",
 )
 PARTITIONS = rule(
     "drafter_attention.partitions",

@@ -6,8 +6,6 @@ import ctypes
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from emu import host_memory
 from emu.engines.host_engine import native_order
@@ -96,15 +94,25 @@ def cases():
 class Compiled:
     """Every instruction as a host function of its own."""
 
-    def __init__(self, host, table, blocks, natives, functions):
-        self.host, self.table, self.blocks, self.natives, self.functions = host, table, blocks, natives, functions
+    def __init__(self, host, mode, table, blocks, natives, functions):
+        self.host, self.mode, self.table, self.blocks = host, mode, table, blocks
+        self.natives, self.functions = natives, functions
 
     def __repr__(self):
         return f"<{len(self.blocks)} compiled instructions>"
 
 
-@pytest.fixture(scope="module")
-def compiled():
+MODES = {
+    "plain": Mode(),
+    "flushed": Mode(denorm32=0, denorm16_64=0),
+    "mixed": Mode(denorm32=1, denorm16_64=2, dx10_clamp=False, ieee=False),
+    "no-ieee": Mode(denorm32=0, denorm16_64=3, dx10_clamp=False, ieee=False, fp16_ovfl=True),
+}
+
+
+@pytest.fixture(scope="module", params=MODES)
+def compiled(request):
+    mode = MODES[request.param]
     host = HostCode()
     table = {}
     blocks = {}
@@ -115,8 +123,8 @@ def compiled():
         pc += 16
     natives = np.zeros(256, dtype=np.uint64)
     for full in (True, False):
-        text, names = module_text(list(blocks.values()), Mode(), full)
-        host.add(lambda t=text: Translation(t), f"test|{full}|{hash(text)}")
+        text, names = module_text(list(blocks.values()), mode, full)
+        host.add(lambda t=text: Translation(t), f"test|{full}|{text}")
         from gfx950.arithmetic.native import NATIVES
 
         for native in names:
@@ -126,7 +134,7 @@ def compiled():
             table[name, full] = _BLOCK(host.address(function_name(block.start, full)))
     addresses = host_memory.functions()
     functions = np.array([addresses[n] for n in MEMORY_FUNCTIONS], dtype=np.uint64)
-    return Compiled(host, table, blocks, natives, functions)
+    return Compiled(host, mode, table, blocks, natives, functions)
 
 
 def random_state(rng, full):
@@ -141,8 +149,8 @@ def random_state(rng, full):
     return vgprs, sgprs, bool(rng.integers(0, 2)), lds
 
 
-def run_numpy(decoded, vgprs, sgprs, scc, lds):
-    wave = Wave(lds.copy(), Memory())
+def run_numpy(decoded, mode, vgprs, sgprs, scc, lds):
+    wave = Wave(lds.copy(), Memory(), mode)
     wave.vgprs[:], wave.sgprs[:], wave.scc_bit = vgprs, sgprs, scc
     wave.step(decoded)
     return wave.vgprs, wave.sgprs, wave.scc_bit, wave.lds
@@ -168,14 +176,13 @@ def compare(name, full, seed, a, b):
             raise AssertionError(f"{name} (full={full}, seed={seed}): {what}{list(at)}: numpy {np.asarray(x)[at]:#x}, host {np.asarray(y)[at]:#x}")
 
 
-@given(seed=st.integers(0, 2**32 - 1))
-@settings(max_examples=8, deadline=None, derandomize=True)
+@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 17))])
 def test_every_instruction_gives_the_same_bits_on_both_engines(compiled, seed):
     rng = np.random.default_rng(seed)
     for full in (True, False):
         state = random_state(rng, full)
         for name, block in compiled.blocks.items():
-            numpy_result = run_numpy(block.instructions[0], *state)
+            numpy_result = run_numpy(block.instructions[0], compiled.mode, *state)
             host_result = run_host(compiled, name, full, *state)
             compare(name, full, seed, numpy_result, host_result)
 

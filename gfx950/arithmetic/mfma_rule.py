@@ -229,13 +229,14 @@ def element(products: Any, scales: Any, fraction: int, c: int, group: Any, setti
     depth = products.shape[1]
     block_sum = settings.scale_entry == 1 and len(scales) > 0
     if not block_sum:
-        if len(scales):
-            products[1] += scales
-        return chain(products, 0, depth, fraction, c, group, settings.nan_bits, overflow_bits)
-    for start in range(0, depth, SCALE_BLOCK):
-        end = min(start + SCALE_BLOCK, depth)
-        block = chain(products, start, end, fraction, 0, group, settings.nan_bits, overflow_bits)
-        c = block_sum_step(block, scales[start], c, group, settings.nan_bits, overflow_bits)
+        for p in range(len(scales)):
+            products[1, p] += scales[p]
+    length = SCALE_BLOCK if block_sum else depth
+    for start in range(0, depth, length):
+        first = 0 if block_sum else c
+        end = min(start + length, depth)
+        result = chain(products, start, end, fraction, first, group, settings.nan_bits, overflow_bits)
+        c = block_sum_step(result, scales[start], c, group, settings.nan_bits, overflow_bits) if block_sum else result
     return c
 
 

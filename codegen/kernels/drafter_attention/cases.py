@@ -75,7 +75,8 @@ class DataStyle:
 
     gamma_*: of the norm weights (the norm multiplies by 1 + gamma). k, v: width of the cached keys and values. x: width
     of the QKV rows. zero_rows: every third QKV row is zero, with both signs. sink: every 97th key is 8 times larger.
-    codes: the cache holds every finite E4M3 code alike, instead of bell-shaped values.
+    codes: the cache holds every finite E4M3 code alike, instead of bell-shaped values. opposed: the values of the first
+    third of the keys are 448, of the second -448.
     """
 
     gamma_q: tuple[float, float] = (0.0, 0.125)
@@ -86,6 +87,7 @@ class DataStyle:
     zero_rows: bool = False
     sink: bool = False
     codes: bool = False
+    opposed: bool = False
 
 
 @dataclass(frozen=True)
@@ -233,6 +235,8 @@ def _cached_keys(case: Case, row: int, count: int) -> NDArray[np.uint8]:
     values = bell(name, (count, KEY_BYTES)) * width
     if style.sink:
         values[::97, :HEAD_DIM] *= np.float32(8)
+    if style.opposed:
+        values[: count // 3, HEAD_DIM:], values[count // 3 : 2 * count // 3, HEAD_DIM:] = 448, -448
     return values.astype(ml_dtypes.float8_e4m3fn).view(np.uint8)
 
 
@@ -324,6 +328,13 @@ _ALL_CASES = [
     Case("tiny", _at(310), 2, "subnormal q, k and v: all keys weigh alike", _TINY),
     Case("zeros", _at(150, 260), 2, "zero QKV rows of both signs", DataStyle(zero_rows=True, x=0.001)),
     Case("codes", _at(450), 2, "every finite E4M3 code in the cache", DataStyle(codes=True, gamma_q=(-0.75, 0.0625))),
+    Case(
+        "opposed",
+        _at(377),
+        3,
+        "equal scores; two partials cancel exactly, and the third shows the order of the merge",
+        DataStyle(x=0.0, v=0.01, opposed=True),
+    ),
     Case("sink", _at(400, 1500), 4, "a few dominant keys, P down to its subnormals", DataStyle(sink=True, v=4.0)),
 ]
 

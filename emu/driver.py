@@ -15,13 +15,17 @@ def _context(*words: tuple[str, int]) -> str:
     return "\n".join(f"  %{name}.at = getelementptr i64, ptr %context, i64 {word}" for name, word in words)
 
 
+_places = _context(
+    ("next", NEXT_WAVE), ("spent", SPENT), ("left", LEFT), ("running", RUNNING), ("waiting", WAITING), ("wave", WAVE)
+)
 DRIVER = f"""
-; Returns 0 when all waves have ended, -1 when the budget (context word LEFT) is used up, else 1 + the index of a wave that
-; needs Python: its status says why (fault, stopped, or run with no translation of its address).
-; tables: one function a dword of code for EXEC all ones, then one for any EXEC. lengths: instructions of the block there.
-define i64 @run_waves(ptr %waves, i64 %count, ptr %tables, ptr %lengths, i64 %base, i64 %bytes, ptr %context, ptr %memory, ptr %natives, ptr %scratch, i64 %quantum) {{
+; Returns 0 when all waves have ended, -1 when the budget (context word LEFT) is used up, else 1 + the index of a wave
+; that needs Python: its status says why (fault, stopped, or run with no translation of its address).
+; tables: one function a dword of code for EXEC all ones, then one for any EXEC. lengths: instructions of each block.
+define i64 @run_waves(ptr %waves, i64 %count, ptr %tables, ptr %lengths, i64 %base, i64 %bytes, ptr %context,
+                      ptr %memory, ptr %natives, ptr %scratch, i64 %quantum) {{
 entry:
-{_context(("next", NEXT_WAVE), ("spent", SPENT), ("left", LEFT), ("running", RUNNING), ("waiting", WAITING), ("wave", WAVE))}
+{_places}
   br label %wave
 wave:
   %w = load i64, ptr %next.at

@@ -137,7 +137,7 @@ class Operands:
         self.instruction: Instruction = decoded.instruction
         self.write_mask: Raw | None = None  # lanes a DPP form may write, beside EXEC
 
-    # ---- reading -------------------------------------------------------------------------------------------------------
+    # ---- reading --------------------------------------------------------------------------------------------------
 
     def read(self, parameter: Parameter) -> Any:
         """The value of one parameter of the body."""
@@ -356,7 +356,7 @@ class Operands:
         signed = any(isinstance(k, type) and k.__name__ == "I64" for k in kinds)
         return literal | (0xFFFFFFFF << 32 if signed and literal >> 31 else 0)
 
-    # ---- packed --------------------------------------------------------------------------------------------------------
+    # ---- packed ---------------------------------------------------------------------------------------------------
 
     def run_packed(self) -> None:
         """VOP3P: the body on the low results' halves, then on the high ones'. 32-bit types take register pairs."""
@@ -400,7 +400,7 @@ class Operands:
         bits = self._inline_bits(code, 16 if kind is F16 and code >= 240 else 32)
         return 0 if bits is None else bits
 
-    # ---- writing -------------------------------------------------------------------------------------------------------
+    # ---- writing --------------------------------------------------------------------------------------------------
 
     def write(self, results: Any) -> Transfer | None:
         """Puts the body's results where the definition's annotations say."""

@@ -28,8 +28,8 @@ class Translation:
 class HostCode:
     """Compiles LLVM text to host code. opt: LLVM's codegen level.
 
-    Cache folder: GFX950_CACHE, else the user's cache folder. A folder that cannot be written costs only time, and a file
-    that is damaged is made again.
+    Cache folder: GFX950_CACHE, else the user's cache folder. A folder that cannot be written costs only time, and a
+    file that is damaged is made again.
     """
 
     def __init__(self, opt: int = 0) -> None:

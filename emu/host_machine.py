@@ -1,4 +1,4 @@
-"""The machine on translated code: waves of a workgroup in one host call, workgroups on several threads without the GIL."""
+"""The machine on translated code: a workgroup's waves in one host call, workgroups on threads without the GIL."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class HostMachine:
         self.memory_functions = np.array([addresses[n] for n in MEMORY_FUNCTIONS], dtype=np.uint64)
         self.digest = hashlib.sha256(self.bytes).hexdigest()
 
-    # ---- translation ---------------------------------------------------------------------------------------------------
+    # ---- translation ----------------------------------------------------------------------------------------------
 
     def translate(self, pc: int, full: bool) -> None:
         """Translates everything reachable from `pc` in one variant."""
@@ -111,7 +111,7 @@ class HostMachine:
         for name in names:
             self.natives[order.index(name)] = NATIVES[name].address
 
-    # ---- running -------------------------------------------------------------------------------------------------------
+    # ---- running --------------------------------------------------------------------------------------------------
 
     def run(self, launch: Launch, options: RunOptions) -> RunReport:
         """Runs all workgroups; ascending starts, `options.threads` at once. An error is that of the first workgroup."""
@@ -234,7 +234,7 @@ class WorkgroupRunner:
     def _words(self, offset: int, count: int) -> Any:
         return self.waves[:count, offset : offset + 8].copy().view(np.uint64)[:, 0]
 
-    # ---- what needs Python ---------------------------------------------------------------------------------------------
+    # ---- what needs Python ----------------------------------------------------------------------------------------
 
     def _attend(self, workgroup: Dimensions, wave: int) -> None:
         """A wave needs Python: translation of new code, or an error to raise."""

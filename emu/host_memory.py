@@ -1,8 +1,8 @@
-"""Memory instructions of translated code: compiled functions called by address, checked like emu.memory and emu.numpy_memory.
+"""Memory instructions of translated code: functions called by address, checked like emu.memory and emu.numpy_memory.
 
-Each takes the context (uint64 words, listed below), the lanes' addresses, EXEC, the data registers (word-major, 64 lanes)
-and returns 0, or 1 after writing the fault into the context. A store checks every lane before it writes anything.
-They may overwrite the addresses of inactive lanes.
+Each takes the context (uint64 words, listed below), the lanes' addresses, EXEC, the data registers (word-major, 64
+lanes) and returns 0, or 1 after writing the fault into the context. A store checks every lane before it writes
+anything. They may overwrite the addresses of inactive lanes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The bodies behind emu.host_memory, in numba: imported only when translated code runs.
 
-The usual case is quick: the lowest and the highest address of the active lanes lie in one buffer, so no lane needs a check
-of its own. Anything else is done lane by lane, exactly.
+The usual case is quick: the lowest and the highest address of the active lanes lie in one buffer, so no lane needs a
+check of its own. Anything else is done lane by lane, exactly.
 """
 
 from __future__ import annotations
@@ -95,8 +95,7 @@ def _column_at(builder: Any, base: Any, lane: Any, word: int) -> Any:
     return builder.bitcast(builder.gep(base, [index]), _VECTOR.as_pointer())
 
 
-@intrinsic
-def load_four(typing_context: Any, a: Any, b: Any, c: Any, d: Any, out: Any, lane: Any) -> Any:
+def _load_four(typing_context: Any, a: Any, b: Any, c: Any, d: Any, out: Any, lane: Any) -> Any:
     """Lanes `lane` to `lane` + 3 of a 16-byte load from four host addresses."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -108,8 +107,7 @@ def load_four(typing_context: Any, a: Any, b: Any, c: Any, d: Any, out: Any, lan
     return types.void(a, b, c, d, out, lane), generate
 
 
-@intrinsic
-def store_four(typing_context: Any, a: Any, b: Any, c: Any, d: Any, data: Any, lane: Any) -> Any:
+def _store_four(typing_context: Any, a: Any, b: Any, c: Any, d: Any, data: Any, lane: Any) -> Any:
     """Lanes `lane` to `lane` + 3 of a 16-byte store to four host addresses, ascending."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -120,6 +118,10 @@ def store_four(typing_context: Any, a: Any, b: Any, c: Any, d: Any, data: Any, l
         return context.get_dummy_value()
 
     return types.void(a, b, c, d, data, lane), generate
+
+
+load_four: Any = intrinsic(_load_four)
+store_four: Any = intrinsic(_store_four)
 
 
 @njit(error_model="numpy")
@@ -180,7 +182,7 @@ def _in_row(addresses: Any) -> Any:
     return off == types.uint64(0)
 
 
-# ---- without checks: `shift` is what makes an address a host address ------------------------------------------------------
+# ---- without checks: `shift` is what makes an address a host address ---------------------------------------------
 
 
 @njit(error_model="numpy")
@@ -253,7 +255,7 @@ def _zero(out: Any, nbytes: Any) -> None:
         out[at] = types.uint32(0)
 
 
-# ---- LDS ----------------------------------------------------------------------------------------------------------------
+# ---- LDS ---------------------------------------------------------------------------------------------------------
 
 
 @njit(error_model="numpy")
@@ -304,7 +306,7 @@ def _lds_store(context: Any, addresses: Any, active: Any, data: Any, nbytes: Any
     return 0
 
 
-# ---- memory -------------------------------------------------------------------------------------------------------------
+# ---- memory ------------------------------------------------------------------------------------------------------
 
 
 @njit(error_model="numpy")
@@ -425,7 +427,7 @@ def _scalar_load(context: Any, address: Any, out: Any, words: Any) -> Any:
     return 0
 
 
-# ---- atomics: the places of the lanes ---------------------------------------------------------------------------------------
+# ---- atomics: the places of the lanes ----------------------------------------------------------------------------
 
 
 @njit(error_model="numpy")

@@ -65,7 +65,7 @@ class NumpyMachine:
         return RunningWave(workgroup, state.wave, wave)
 
     def _turn(self, one: RunningWave, options: RunOptions, report: RunReport, last: int) -> None:
-        """At most a quantum of one wave; `last`: the instructions of the launch with which the workgroup must be done."""
+        """At most a quantum of one wave. last: the launch's instructions when the workgroup must be done."""
         for _ in range(options.quantum):
             if one.status != "run":
                 return

@@ -23,13 +23,13 @@ LDS_RANGE = rule(
     "lds.range",
     Evidence.spec,
     "CDNA4 ISA 3.6.1, 3.6.5",
-    "An LDS access beyond the workgroup's allocation reads 0 and writes nothing; each dword is checked by itself. M0 does"
-    " not limit DS addresses (compiled code never sets it).",
+    "An LDS access beyond the workgroup's allocation reads 0 and writes nothing; each dword is checked by itself. M0"
+    " does not limit DS addresses (compiled code never sets it).",
 )
 
 
 def gather_lds(lds: Any, addresses: Any, mask: Any, nbytes: int) -> Any:
-    """Words (count, 64) of `nbytes` bytes at each active lane's address; dwords out of range and inactive lanes are 0."""
+    """Words (count, 64) of `nbytes` bytes at each active lane's address; 0 out of range and in inactive lanes."""
     words = np.zeros((max(1, nbytes // 4), 64), dtype=np.uint32)
     size = min(4, nbytes)
     for word in range(len(words)):
@@ -41,8 +41,8 @@ def gather_lds(lds: Any, addresses: Any, mask: Any, nbytes: int) -> Any:
 
 
 def scatter_lds(lds: Any, addresses: Any, mask: Any, words: Any, nbytes: int) -> None:
-    """The low `nbytes` of the words to each active lane's address, lanes ascending [rule memory.store_order]; dwords out
-    of range are dropped."""
+    """The low `nbytes` of the words to each active lane's address, lanes ascending [rule memory.store_order]; dwords
+    out of range are dropped."""
     size = min(4, nbytes)
     data = np.ascontiguousarray(words.T).view(np.uint8)[:, :nbytes]
     at = addresses[:, None] + np.arange(nbytes)

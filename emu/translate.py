@@ -1,8 +1,9 @@
 """Translation: the basic blocks of a kernel become host functions, compiled by LLVM at opt level 0 and kept on disk.
 
-A block is at most `QUANTUM` instructions, so that the scheduler can switch waves between blocks. Each block exists twice:
-for EXEC all ones (stores are plain) and for any EXEC (stores blend); the driver picks by EXEC at entry. Instructions that
-differ only in their registers share one function, which gets the registers' places: LLVM's time goes by distinct forms.
+A block is at most `QUANTUM` instructions, so that the scheduler can switch waves between blocks. Each block exists
+twice: for EXEC all ones (stores are plain) and for any EXEC (stores blend); the driver picks by EXEC at entry.
+Instructions that differ only in their registers share one function, which gets the registers' places: LLVM's time goes
+by distinct forms.
 """
 
 from __future__ import annotations
@@ -238,7 +239,7 @@ class HostLanes:
         self._call(f"{self.space}_store", address, nbytes, data, pc=self.space == "global")
 
     def atomic(self, address: U32 | U64, operands: Sequence[L], operation: Callable[..., L]) -> L:
-        """A loop over the lanes around the operation on scalars; on memory a compare-and-swap, for other host threads."""
+        """A loop over the lanes around the operation on scalars; on memory with compare-and-swap, for other threads."""
         host, kind, width = self.host, type(operands[0]), operands[0].width
         places = [_scratch(host, 1024 + 512 * i) for i in range(len(operands) + 1)]
         for operand, place in zip(operands, places[1:], strict=True):
@@ -422,10 +423,8 @@ class Emitter:
         """Counts the instructions and returns where control goes."""
         engine = self.engine
         engine.restart()
-        if block.error is not None:
-            result = str(_result(STOPPED, block.end))
-        else:
-            result = _destination(engine, transfer, block)
+        stopped = str(_result(STOPPED, block.end))
+        result = _destination(engine, transfer, block) if block.error is None else stopped
         at = engine.define(f"getelementptr i8, ptr %wave, i64 {COUNT}", 64, False)
         old = engine.define(f"load i64, ptr {at.text}", 64, False)
         new = engine.define(f"add i64 {old.text}, {len(block.instructions)}", 64, False)

@@ -47,7 +47,7 @@ class Wave:
         self.last_lds.clear()
         return execute(decoded, self)
 
-    # ---- the State protocol --------------------------------------------------------------------------------------------
+    # ---- the State protocol ---------------------------------------------------------------------------------------
 
     def sgpr(self, index: int) -> Any:
         check_scalar(index)

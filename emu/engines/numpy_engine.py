@@ -88,7 +88,7 @@ def _to_double(value: Fraction) -> float:
 
 @functools.lru_cache(maxsize=4096)
 def _constant(bits: int, width: int) -> Array:
-    value = np.array([bits], dtype=UNSIGNED[width])
+    value: Array = np.array([bits], dtype=UNSIGNED[width])
     value.flags.writeable = False
     return value
 

@@ -96,7 +96,8 @@ def compile_for_host(source: str, level: str = "-O2") -> ctypes.CDLL:
 
 def with_code(template: bytes, room: bytes, code: bytes) -> bytes:
     """A code object whose instructions `room`, which stand in it once, are replaced from their start on."""
-    assert template.count(room) == 1 and len(code) <= len(room)
+    assert template.count(room) == 1
+    assert len(code) <= len(room)
     return template.replace(room, code + room[len(code) :])
 
 

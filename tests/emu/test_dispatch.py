@@ -20,14 +20,16 @@ static inline u32 polynomial(u32 x, u32 i) {
   float t = small(x), y = 0.25f; for (int k = 0; k < 6; k++) y = y * t + (float)k * 1.5f; return bits(y); }
 static inline u32 divergent(u32 x, u32 i) {
   u32 n = x % 97 + 1, steps = 0;
-  while (n != 1) { if (n & 1) { n = 3 * n + 1; for (u32 k = 0; k < n % 3; k++) steps += k ^ i; } else n >>= 1; steps++; }
+  while (n != 1) {
+    if (n & 1) { n = 3 * n + 1; for (u32 k = 0; k < n % 3; k++) steps += k ^ i; } else n >>= 1;
+    steps++; }
   return steps; }
 static inline u32 wide(u32 x, u32 i) {
   u64 a = (u64)x * 0x9e3779b97f4a7c15ull + i; i64 b = (i64)(a ^ a << 17) >> 5; a = a / ((x & 0xff) + 3);
   return (u32)(a ^ b ^ (u64)b >> 32) + (u32)((u64)b % 1000003u); }
 static inline u32 tricks(u32 x, u32 i) {
-  return __builtin_popcount(x) + (x ? __builtin_clz(x) * 64 : 7) + (__builtin_bitreverse32(x) ^ __builtin_bswap32(x + i))
-       + (x ? __builtin_ctz(x) : 3); }
+  return __builtin_popcount(x) + (x ? __builtin_clz(x) * 64 : 7)
+       + (__builtin_bitreverse32(x) ^ __builtin_bswap32(x + i)) + (x ? __builtin_ctz(x) : 3); }
 static inline u32 divide(u32 x, u32 i) { return bits(small(x) / (small(x >> 11) + 1000.125f)); }
 static inline u32 root(u32 x, u32 i) { return bits(__builtin_sqrtf((float)(x >> 3) * 0.37f)); }
 static inline u32 doubles(u32 x, u32 i) {
@@ -87,7 +89,8 @@ def test_compiled_functions_give_the_bits_of_the_same_c_on_the_host(level):
         expected = on_host(name, values)
         assert np.array_equal(out[:-5], expected[:-5]), name
         assert (out[-5:] == 0xDEADBEEF).all(), f"{name}: the tail was written"
-        assert report.workgroups == 3 and report.instructions > 0
+        assert report.workgroups == 3
+        assert report.instructions > 0
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -238,5 +241,7 @@ def test_a_watchpoint_names_the_last_writer(engine):
     values, out = inputs(200), np.zeros(200, np.uint32)
     kernel = Device().load(compile_c(SOURCE))["k_hash"]
     report = kernel[2, 100](values, out, np.uint32(200), options=RunOptions(engine=engine), watch=(out, 4 * 170))
-    assert report.watch.workgroup == (1, 0, 0) and report.watch.wave == 1 and report.watch.lane == 6
+    assert report.watch.workgroup == (1, 0, 0)
+    assert report.watch.wave == 1
+    assert report.watch.lane == 6
     assert report.watch.instruction.startswith("global_store_dword")

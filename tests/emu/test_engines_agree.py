@@ -14,7 +14,7 @@ from emu.host_machine import aligned
 from emu.memory import Memory
 from emu.translate import MEMORY_FUNCTIONS, SCC, SCRATCH_BYTES, SGPRS, WAVE_BYTES, Block, function_name, module_text
 from emu.wave import Wave
-from gfx950.isa.encoding import ENCODINGS, MAI, VOP3B, VOP3_BASES, Decoded, decode, uses_vop3b
+from gfx950.isa.encoding import ENCODINGS, MAI, VOP3_BASES, VOP3B, Decoded, decode, uses_vop3b
 from gfx950.isa.registry import load
 from gfx950.lanes import Mode
 
@@ -22,7 +22,21 @@ _BLOCK = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_void_p] * 5)
 LDS_BYTES = 4096
 SKIP_ENCODINGS = {"SMEM", "FLAT", "GLOBAL", "SCRATCH", "MAI_SCALE"}
 INTERESTING = np.array(
-    [0, 0x80000000, 0x7F800000, 0xFF800000, 0x7FC01234, 0x7F800001, 0xFFC00001, 1, 0x807FFFFF, 0x3F800000, 0x7F7FFFFF, 0x43E80000, 0xFFFFFFFF],
+    [
+        0,
+        0x80000000,
+        0x7F800000,
+        0xFF800000,
+        0x7FC01234,
+        0x7F800001,
+        0xFFC00001,
+        1,
+        0x807FFFFF,
+        0x3F800000,
+        0x7F7FFFFF,
+        0x43E80000,
+        0xFFFFFFFF,
+    ],
     dtype=np.uint32,
 )
 
@@ -157,7 +171,11 @@ def run_numpy(decoded, mode, vgprs, sgprs, scc, lds):
 
 
 def run_host(compiled, name, full, vgprs, sgprs, scc, lds):
-    wave, scratch, context = aligned(WAVE_BYTES), aligned(SCRATCH_BYTES), np.zeros(host_memory.CONTEXT_WORDS, dtype=np.uint64)
+    wave, scratch, context = (
+        aligned(WAVE_BYTES),
+        aligned(SCRATCH_BYTES),
+        np.zeros(host_memory.CONTEXT_WORDS, dtype=np.uint64),
+    )
     lds = lds.copy()
     context[host_memory.LDS], context[host_memory.LDS_BYTES] = lds.ctypes.data, len(lds)
     wave[:SGPRS] = vgprs.view(np.uint8).reshape(-1)
@@ -165,7 +183,12 @@ def run_host(compiled, name, full, vgprs, sgprs, scc, lds):
     wave[SCC] = scc
     arrays = (wave, context, compiled.functions, compiled.natives, scratch)
     compiled.table[name, full](*(a.ctypes.data for a in arrays))
-    return wave[:SGPRS].view(np.uint32).reshape(512, 64), wave[SGPRS : SGPRS + 512].view(np.uint32), bool(wave[SCC]), lds
+    return (
+        wave[:SGPRS].view(np.uint32).reshape(512, 64),
+        wave[SGPRS : SGPRS + 512].view(np.uint32),
+        bool(wave[SCC]),
+        lds,
+    )
 
 
 def compare(name, full, seed, a, b):
@@ -173,7 +196,9 @@ def compare(name, full, seed, a, b):
         if not np.array_equal(x, y):
             where = np.argwhere(np.asarray(x) != np.asarray(y))[0]
             at = tuple(where)
-            raise AssertionError(f"{name} (full={full}, seed={seed}): {what}{list(at)}: numpy {np.asarray(x)[at]:#x}, host {np.asarray(y)[at]:#x}")
+            raise AssertionError(
+                f"{name} (full={full}, seed={seed}): {what}{list(at)}: numpy {np.asarray(x)[at]:#x}, host {np.asarray(y)[at]:#x}"
+            )
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 17))])

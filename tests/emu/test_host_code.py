@@ -34,7 +34,9 @@ def test_the_second_time_nothing_is_made(folder):
     assert add("other")[1]
 
 
-@pytest.mark.parametrize("damage", [lambda b: b[:-1], lambda b: b[:10], lambda b: b"", lambda b: b[:50] + b"!" + b[51:], lambda b: b + b"x"])
+@pytest.mark.parametrize(
+    "damage", [lambda b: b[:-1], lambda b: b[:10], lambda b: b"", lambda b: b[:50] + b"!" + b[51:], lambda b: b + b"x"]
+)
 def test_damaged_files_are_made_again(folder, damage):
     add()
     (path,) = folder.iterdir()

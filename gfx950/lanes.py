@@ -313,6 +313,7 @@ class Bits(Lanes):
     """Bits without sign or float meaning; the base of the integers."""
 
     __slots__ = ()
+    shift_right: ClassVar[str] = "lshr"
 
     def __and__(self, other: Any) -> Self:
         return self._op("and", other)
@@ -337,6 +338,18 @@ class Bits(Lanes):
 
     def __lshift__(self, other: Any) -> Self:
         return self._op("shl", other)
+
+    def __rshift__(self, other: Any) -> Self:
+        return self._op(self.shift_right, other)
+
+    def __floordiv__(self, other: int) -> Self:
+        """Floor division by a static power of two."""
+        return self >> _log2(other)
+
+    def __mod__(self, other: int) -> Self:
+        """The floor remainder by a static power of two: never negative."""
+        _log2(other)
+        return self & (other - 1)
 
     def __add__(self, other: Any) -> Self:
         return self._op("add", other)
@@ -392,9 +405,6 @@ class Unsigned(Bits):
 
     __slots__ = ()
 
-    def __rshift__(self, other: Any) -> Self:
-        return self._op("lshr", other)
-
     def __lt__(self, other: Any) -> Mask:
         return self._compare("ult", other)
 
@@ -420,9 +430,7 @@ class Signed(Bits):
     """Two's complement integers."""
 
     __slots__ = ()
-
-    def __rshift__(self, other: Any) -> Self:
-        return self._op("ashr", other)
+    shift_right = "ashr"
 
     def __lt__(self, other: Any) -> Mask:
         return self._compare("slt", other)
@@ -435,15 +443,6 @@ class Signed(Bits):
 
     def __ge__(self, other: Any) -> Mask:
         return self._compare("sle", other, swap=True)
-
-    def __floordiv__(self, other: int) -> Self:
-        """Floor division by a static power of two."""
-        return self._op("ashr", _log2(other))
-
-    def __mod__(self, other: int) -> Self:
-        """The floor remainder by a static power of two: never negative."""
-        _log2(other)
-        return self & (other - 1)
 
     def minimum(self, other: Any) -> Self:
         """Signed minimum."""

@@ -39,11 +39,6 @@ def compiled(function: _Function) -> _Function:
     return _njit(function)
 
 
-def inlined(function: _Function) -> _Function:
-    """As `compiled`, and always inlined into its caller, so that constants of the caller reach its loops."""
-    return _njit(function, forceinline=True)
-
-
 def compiled_entry(function: _Function) -> _Function:
     """As `compiled`, and kept in numba's disk cache: for functions that Python calls."""
     entry: Any = _njit(function, cache=True)

@@ -19,12 +19,17 @@ from emu.contained_rules import contained_rules
 from emu.dispatch import RunOptions, Watch
 from gfx950.evidence import LEDGER, Evidence, Rule
 from golden.compare import Difference, compare
-from golden.store import HOME, MissingGolden, Record, read, sha256
+from golden.store import HOME, MissingGolden, Record, StoredOutput, read, sha256
 
 
 @dataclass
 class Finding:
-    """One thing that is not as it must be. kind: source-machine, golden, inputs, bound or missing."""
+    """One thing that is not as it must be.
+
+    kind: source-machine (they differ), golden (the run is not what is recorded, or the record is damaged), missing (no
+    golden), inputs (they are not those of the golden) or bound (outside the float64 bound). element: what the differing
+    element is. writer: the last store of the machine code to it, None when there was none.
+    """
 
     kind: str
     text: str
@@ -42,7 +47,6 @@ class CaseResult:
     findings: list[Finding] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
     instructions: int = 0
-    golden: str = "recorded"
 
     @property
     def good(self) -> bool:
@@ -71,7 +75,8 @@ def check_cases(
 
     The first case compiles what all need; the rest run in `jobs` processes at once where the system can fork.
     """
-    yield check_case(package, cases[0], options, home)
+    if cases:
+        yield check_case(package, cases[0], options, home)
     rest = [(package.name, case, options, home) for case in cases[1:]]
     if jobs > 1 and len(rest) > 1 and "fork" in multiprocessing.get_all_start_methods():
         single = [(name, case, replace(options, threads=1), home) for name, case, options, home in rest]
@@ -103,26 +108,27 @@ def _check_source_machine(
     options: RunOptions,
 ) -> None:
     for output in package.outputs:
-        difference = compare(output.name, source[output.name], machine[output.name], output.format)
-        if difference is None:
-            continue
-        writer = find_writer(package, inputs, output, difference, options)
-        result.findings.append(
-            Finding(
-                "source-machine",
-                f"{output.name}: source and machine code differ",
-                difference,
-                writer,
-                output.describe(difference.index),
-            )
-        )
+        text = f"{output.name}: source and machine code differ"
+        finding = _compare("source-machine", text, output, source[output.name], machine[output.name])
+        if finding is not None and finding.difference is not None:
+            finding.writer = find_writer(package, inputs, finding.difference, options)
+        result.findings += [finding] if finding is not None else []
 
 
-def find_writer(
-    package: KernelPackage, inputs: Any, output: Output, difference: Difference, options: RunOptions
-) -> Watch | None:
-    """Runs the machine code once more with a watchpoint on the differing element."""
-    _, report = package.run_machine(inputs, options, Watchpoint(output.name, difference.byte))
+def _compare(kind: str, text: str, output: Output, expected: NDArray[Any], found: NDArray[Any]) -> Finding | None:
+    """None where both arrays of an output are the same bits of the same shape and dtype."""
+    if expected.shape != found.shape or expected.dtype != found.dtype:
+        kinds = [f"{array.dtype}{list(array.shape)}" for array in (expected, found)]
+        return Finding(kind, f"{text}: {kinds[0]} against {kinds[1]}")
+    difference = compare(output.name, expected, found, output.format)
+    if difference is None:
+        return None
+    return Finding(kind, text, difference, None, output.describe(difference.index))
+
+
+def find_writer(package: KernelPackage, inputs: Any, difference: Difference, options: RunOptions) -> Watch | None:
+    """Runs the machine code once more with a watchpoint on the differing byte; None when nothing writes it."""
+    _, report = package.run_machine(inputs, options, Watchpoint(difference.output, difference.byte))
     return report.watch
 
 
@@ -133,41 +139,39 @@ def check_recorded(
     try:
         record, arrays = read(package.name, result.case, home)
     except MissingGolden as error:
-        result.golden = "missing"
         result.findings.append(Finding("missing", str(error)))
+        return
+    except ValueError as error:
+        result.findings.append(Finding("golden", str(error)))
         return
     result.findings += _input_findings(record, package.digests(inputs))
     for output in package.outputs:
-        entry = record.outputs.get(output.name)
-        if entry is None:
-            result.findings.append(Finding("golden", f"{output.name}: the golden has no such output; record it anew"))
-        elif output.name in arrays:
-            _compare_stored(result, output, arrays[output.name], outputs[output.name])
-        elif sha256(outputs[output.name]) != entry.sha256:
-            result.findings.append(
-                Finding("golden", f"{output.name}: its bits do not have the recorded sha256 {entry.sha256[:16]}..")
-            )
+        finding = _check_output(output, record.outputs.get(output.name), arrays, outputs[output.name])
+        result.findings += [finding] if finding is not None else []
+    for name in sorted(set(record.outputs) - {output.name for output in package.outputs}):
+        result.findings.append(Finding("golden", f"{name}: the golden has it, the kernel does not; record it anew"))
 
 
-def _compare_stored(result: CaseResult, output: Output, stored: NDArray[Any], found: NDArray[Any]) -> None:
-    if stored.shape != found.shape or stored.dtype != found.dtype:
-        kinds = [f"{a.dtype}{list(a.shape)}" for a in (stored, found)]
-        text = f"{output.name}: the golden holds {kinds[0]}, the run gave {kinds[1]}"
-        result.findings.append(Finding("golden", text))
-        return
-    difference = compare(output.name, stored, found, output.format)
-    if difference is not None:
-        text = f"{output.name}: the run differs from the recorded golden"
-        result.findings.append(Finding("golden", text, difference, None, output.describe(difference.index)))
+def _check_output(
+    output: Output, entry: StoredOutput | None, arrays: Mapping[str, NDArray[Any]], found: NDArray[Any]
+) -> Finding | None:
+    if entry is None:
+        return Finding("golden", f"{output.name}: the golden has no such output; record it anew")
+    if output.name in arrays:
+        return _compare(
+            "golden", f"{output.name}: the run differs from the recorded golden", output, arrays[output.name], found
+        )
+    if sha256(found) == entry.sha256:
+        return None
+    text = f"its bits do not have the recorded sha256 {entry.sha256[:16]}.. (the golden does not keep its bytes)"
+    return Finding("golden", f"{output.name}: {text}")
 
 
-def _input_findings(record: Record, digests: Mapping[str, str]) -> list[Finding]:
-    changed = [name for name, digest in digests.items() if record.inputs.get(name) != digest]
-    if not changed:
-        return []
-    names = ", ".join(changed)
-    text = f"the inputs {names} are not those of the golden: the case's recipe or the generator changed"
-    return [Finding("inputs", text)]
+def _input_findings(record: Record, digests: Mapping[str, str]) -> Iterator[Finding]:
+    names = sorted(name for name in {*digests, *record.inputs} if record.inputs.get(name) != digests.get(name))
+    if names:
+        text = "are not those of the golden: the case's recipe or the generator changed"
+        yield Finding("inputs", f"the inputs {', '.join(names)} {text}")
 
 
 @cache

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,33 +13,49 @@ import click
 
 from codegen.kernel_package import KernelPackage, case_inputs, kernel_names, kernel_package
 from emu.dispatch import RunOptions
-from golden.check import CaseResult, Finding, check_case, check_cases, check_recorded, evidence_of
+from gfx950.terminal import show_json, table
+from golden.check import CaseResult, check_case, check_cases, check_recorded, evidence_of
+from golden.report import case_document, case_lines, counted, evidence_lines, findings_lines
 from golden.store import HOME, recorded, write
 
-SHOWN_FINDINGS = 8
+cases_option = click.option("--case", "cases", multiple=True, metavar="C", help="A case; repeatable. Default: all.")
+json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+home_option = click.option(
+    "--golden-dir", "home", type=click.Path(path_type=Path), default=HOME, help="Where goldens lie.", hidden=True
+)
 
 
-def _options(engine: str, threads: int | None) -> RunOptions:
+def _options(engine: str = "host", threads: int | None = None) -> RunOptions:
     return RunOptions(engine=engine, threads=threads or os.cpu_count() or 1)
 
 
-def _chosen(package: KernelPackage, cases: tuple[str, ...]) -> list[str]:
+def _chosen(package: KernelPackage, cases: Sequence[str]) -> list[str]:
     for case in cases:
         if case not in package.cases:
             case_inputs(package, case)  # raises with the nearest names
     return list(cases) or list(package.cases)
 
 
+def _print(lines: Iterable[str]) -> None:
+    for line in lines:
+        click.echo(line)
+
+
+def _warn_of_unused(package: KernelPackage, home: Path) -> list[str]:
+    unused = sorted(set(recorded(package.name, home)) - set(package.cases))
+    for case in unused:
+        click.echo(f"unused golden: {case} ({package.name} has no such case)", err=True)
+    return unused
+
+
 @click.command()
 @click.argument("kernel")
-@click.option("--case", "cases", multiple=True, metavar="C", help="A case; may be given again. Default: all.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+@cases_option
+@json_option
 @click.option("--engine", type=click.Choice(["host", "numpy"]), default="host", show_default=True)
 @click.option("--threads", type=click.IntRange(1, 256), default=None, help="Processes and threads. Default: all cores.")
-@click.option("--golden-dir", type=click.Path(path_type=Path), default=HOME, help="Where goldens lie.", hidden=True)
-def check(
-    kernel: str, cases: tuple[str, ...], as_json: bool, engine: str, threads: int | None, golden_dir: Path
-) -> None:
+@home_option
+def check(kernel: str, cases: tuple[str, ...], as_json: bool, engine: str, threads: int | None, home: Path) -> None:
     """Check KERNEL: SOURCE bits = MACHINE CODE bits = recorded golden, and inside the float64 bound.
 
     Exits with 1 when anything differs, and shows the first differing element, its wave and lane, both bit patterns
@@ -47,116 +63,39 @@ def check(
     """
     package = kernel_package(kernel)
     options = _options(engine, threads)
+    chosen = _chosen(package, cases)
     start = time.perf_counter()
     results = []
-    for result in check_cases(package, _chosen(package, cases), options, golden_dir, options.threads):
+    for result in check_cases(package, chosen, options, home, options.threads):
         results.append(result)
         if not as_json:
-            _print_case(result)
-    evidence = evidence_of(kernel)
+            _print(case_lines(result, "source = machine = golden, within bound"))
+    unused, evidence = _warn_of_unused(package, home), evidence_of(kernel)
     seconds = time.perf_counter() - start
     if as_json:
-        click.echo(json.dumps(_document(package, results, evidence, seconds), indent=1))
+        summary = {"seconds": round(seconds, 3), "evidence": evidence}
+        show_json("gfx950.check/1", _document(package, results, unused) | summary)
     else:
-        _print_summary(results, evidence, seconds)
-    sys.exit(0 if all(r.good for r in results) else 1)
+        instructions = sum(r.instructions for r in results)
+        click.echo(f"{_agree(results)}, {instructions} wave instructions, {seconds:.1f} s")
+        _print(evidence_lines(evidence))
+    sys.exit(_exit_code(results))
 
 
-def _print_case(result: CaseResult) -> None:
-    seconds = sum(result.seconds.values())
-    if result.good:
-        work = f"{result.instructions:>9} wave instructions  {seconds:5.2f} s"
-        click.echo(f"ok    {result.case:<18} source = machine = golden, within bound  {work}")
-        return
-    click.echo(f"WRONG {result.case:<18} {len(result.findings)} findings")
-    for finding in result.findings[:SHOWN_FINDINGS]:
-        click.echo("\n".join(f"      {line}" for line in _finding_lines(finding)))
-    if len(result.findings) > SHOWN_FINDINGS:
-        click.echo(f"      and {len(result.findings) - SHOWN_FINDINGS} more")
+def _agree(results: Sequence[CaseResult]) -> str:
+    return f"{sum(r.good for r in results)} of {counted(len(results), 'case')} agree"
 
 
-def _finding_lines(finding: Finding) -> list[str]:
-    lines = [f"[{finding.kind}] {finding.text}"]
-    difference = finding.difference
-    if difference is None:
-        return lines
-    names = ("source ", "machine") if finding.kind == "source-machine" else ("golden ", "run    ")
-    at = "".join(f"[{i}]" for i in difference.index)
-    lines.append(f"  first of {difference.count} of {difference.total}: {difference.output}{at}  ({finding.element})")
-    lines.append(f"  {names[0]} {difference.shown_a}")
-    ulps = f"   {difference.ulps} ulp apart" if difference.ulps is not None else ""
-    lines.append(f"  {names[1]} {difference.shown_b}{ulps}")
-    if difference.pattern:
-        lines.append(f"  pattern: {difference.pattern}")
-    if finding.writer is not None:
-        w = finding.writer
-        lines.append(f"  written by workgroup {w.workgroup} wave {w.wave} lane {w.lane} pc 0x{w.pc:x} {w.instruction}")
-    elif finding.kind == "source-machine":
-        lines.append("  the machine code never writes it")
-    return lines
+def _exit_code(results: Sequence[CaseResult]) -> int:
+    return 0 if all(r.good for r in results) else 1
 
 
-def _print_summary(results: list[CaseResult], evidence: dict[str, str], seconds: float) -> None:
-    good = sum(r.good for r in results)
-    click.echo(f"{good} of {len(results)} cases agree, {seconds:.1f} s")
-    by_level: dict[str, list[str]] = {}
-    for name, level in evidence.items():
-        by_level.setdefault(level, []).append(name)
-    for level, names in by_level.items():
-        click.echo(
-            f"the bits rest on {len(names)} {level} rules: {', '.join(names[:4])}{' ..' if len(names) > 4 else ''}"
-        )
-    click.echo("gfx950 evidence lists them all")
-
-
-def _document(
-    package: KernelPackage, results: list[CaseResult], evidence: dict[str, str], seconds: float
-) -> dict[str, Any]:
+def _document(package: KernelPackage, results: Sequence[CaseResult], unused: Sequence[str]) -> dict[str, Any]:
     return {
-        "schema": "gfx950.check/1",
         "kernel": package.name,
         "ok": all(r.good for r in results),
-        "seconds": round(seconds, 3),
-        "evidence": evidence,
-        "cases": [_case_document(r) for r in results],
-    }
-
-
-def _case_document(result: CaseResult) -> dict[str, Any]:
-    findings = []
-    for f in result.findings:
-        entry: dict[str, Any] = {"kind": f.kind, "text": f.text}
-        if f.difference is not None:
-            d = f.difference
-            entry |= {
-                "output": d.output,
-                "index": list(d.index),
-                "element": f.element,
-                "differing": d.count,
-                "of": d.total,
-                "a": hex(d.a),
-                "b": hex(d.b),
-                "a_shown": d.shown_a,
-                "b_shown": d.shown_b,
-                "ulps": d.ulps,
-                "pattern": d.pattern,
-            }
-        if f.writer is not None:
-            w = f.writer
-            entry["writer"] = {
-                "workgroup": list(w.workgroup),
-                "wave": w.wave,
-                "lane": w.lane,
-                "pc": w.pc,
-                "instruction": w.instruction,
-            }
-        findings.append(entry)
-    return {
-        "case": result.case,
-        "ok": result.good,
-        "wave_instructions": result.instructions,
-        "seconds": {k: round(v, 3) for k, v in result.seconds.items()},
-        "findings": findings,
+        "cases": [case_document(r) for r in results],
+        "unused_goldens": list(unused),
     }
 
 
@@ -167,67 +106,80 @@ def golden() -> None:
 
 @golden.command("list")
 @click.argument("kernel", required=False)
-@click.option("--json", "as_json", is_flag=True)
-def list_goldens(kernel: str | None, as_json: bool) -> None:
+@json_option
+@home_option
+def list_goldens(kernel: str | None, as_json: bool, home: Path) -> None:
     """List cases and whether a golden is recorded for each."""
     rows = []
-    for name in [kernel_package(kernel).name] if kernel else kernel_names():
-        have = set(recorded(name))
-        package = kernel_package(name)
-        rows += [{"kernel": name, "case": c, "recorded": c in have, "about": text} for c, text in package.cases.items()]
-        rows += [
-            {"kernel": name, "case": c, "recorded": True, "about": "no such case any more"}
-            for c in sorted(have - set(package.cases))
-        ]
+    for package in [kernel_package(name) for name in ([kernel] if kernel else kernel_names())]:
+        have = recorded(package.name, home)
+        about = dict(package.cases) | {case: "no such case any more" for case in have if case not in package.cases}
+        rows += [(package.name, case, case in have, text) for case, text in about.items()]
     if as_json:
-        click.echo(json.dumps({"schema": "gfx950.golden-list/1", "goldens": rows}, indent=1))
-        return
-    for row in rows:
-        click.echo(f"{row['kernel']} {row['case']:<18} {'recorded' if row['recorded'] else 'MISSING '}  {row['about']}")
+        names = ("kernel", "case", "recorded", "about")
+        show_json("gfx950.golden-list/1", {"goldens": [dict(zip(names, row, strict=True)) for row in rows]})
+    else:
+        _print(table([(name, case, "recorded" if there else "MISSING", text) for name, case, there, text in rows]))
 
 
 @golden.command("check")
 @click.argument("kernel")
-@click.option("--case", "cases", multiple=True, metavar="C")
-@click.option("--golden-dir", type=click.Path(path_type=Path), default=HOME, hidden=True)
-def check_goldens(kernel: str, cases: tuple[str, ...], golden_dir: Path) -> None:
-    """Compare SOURCE bits with the recorded goldens only (quicker than `gfx950 check`); unused goldens are named."""
+@cases_option
+@json_option
+@home_option
+def check_goldens(kernel: str, cases: tuple[str, ...], as_json: bool, home: Path) -> None:
+    """Compare SOURCE bits with the recorded goldens only (quicker than `gfx950 check`).
+
+    Exits with 1 when anything differs or is missing; names goldens without a case.
+    """
     package = kernel_package(kernel)
-    wrong = 0
+    results = []
     for case in _chosen(package, cases):
-        inputs = case_inputs(package, case)
-        result = CaseResult(kernel, case)
-        check_recorded(result, package, inputs, package.run_source(inputs), golden_dir)
-        wrong += not result.good
-        click.echo(f"{'ok   ' if result.good else 'WRONG'} {case}")
-        for finding in result.findings:
-            click.echo("\n".join(f"      {line}" for line in _finding_lines(finding)))
-    for unused in sorted(set(recorded(kernel, golden_dir)) - set(package.cases)):
-        click.echo(f"unused golden: {unused} (no such case)", err=True)
-    sys.exit(1 if wrong else 0)
+        results.append(_check_golden(package, case, home))
+        if not as_json:
+            _print(case_lines(results[-1], "source = golden"))
+    unused = _warn_of_unused(package, home)
+    if as_json:
+        show_json("gfx950.golden-check/1", _document(package, results, unused))
+    else:
+        click.echo(_agree(results))
+    sys.exit(_exit_code(results))
+
+
+def _check_golden(package: KernelPackage, case: str, home: Path) -> CaseResult:
+    result, inputs = CaseResult(package.name, case), case_inputs(package, case)
+    start = time.perf_counter()
+    check_recorded(result, package, inputs, package.run_source(inputs), home)
+    result.seconds["golden"] = time.perf_counter() - start
+    return result
 
 
 @golden.command("record")
 @click.argument("kernel")
-@click.option("--case", "cases", multiple=True, metavar="C", help="Default: all cases.")
-@click.option("--golden-dir", type=click.Path(path_type=Path), default=HOME, hidden=True)
-def record_goldens(kernel: str, cases: tuple[str, ...], golden_dir: Path) -> None:
+@cases_option
+@home_option
+def record_goldens(kernel: str, cases: tuple[str, ...], home: Path) -> None:
     """Record goldens from SOURCE bits, after checking that the machine code and the float64 bound agree.
 
-    Never runs where CI is set: there a missing golden is an error.
+    Says of each case whether its golden is new, unchanged, CHANGED (and how: review it), or has the same bits with
+    another code object or evidence. Never runs where CI is set: there a missing golden is an error.
     """
     if os.environ.get("CI"):
         raise click.UsageError("goldens are recorded by hand and reviewed: CI never writes them")
     package = kernel_package(kernel)
-    for case in _chosen(package, cases):
-        result = check_case(package, case, _options("host", None), golden_dir)
-        wrong = [f for f in result.findings if f.kind in ("source-machine", "bound")]
-        if wrong:
-            click.echo(f"{case}: not recorded:")
-            for finding in wrong[:SHOWN_FINDINGS]:
-                click.echo("\n".join(f"      {line}" for line in _finding_lines(finding)))
-            sys.exit(1)
+    states = [_record(package, case, home) for case in _chosen(package, cases)]
+    _warn_of_unused(package, home)
+    sys.exit(1 if "REFUSED" in states else 0)
+
+
+def _record(package: KernelPackage, case: str, home: Path) -> str:
+    result = check_case(package, case, _options(), home)
+    shown = [f for f in result.findings if f.kind in ("source-machine", "bound")]
+    state = "REFUSED"
+    if not shown:
         inputs = case_inputs(package, case)
-        path = write(package, case, inputs, package.run_source(inputs), evidence_of(kernel), golden_dir)
-        state = "unchanged" if result.good else "new" if result.golden == "missing" else "CHANGED: review it"
-        click.echo(f"{case}: {state} ({path.name})")
+        state = write(package, case, inputs, package.run_source(inputs), evidence_of(package.name), home)
+        shown = result.findings if state == "CHANGED" else []
+    click.echo(f"{state:<9} {case}")
+    _print(findings_lines(shown))
+    return state

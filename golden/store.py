@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,10 @@ from codegen.kernel_package import KernelPackage, bytes_of
 
 SCHEMA = "gfx950.golden/1"
 HOME = Path(__file__).parent / "recorded"
+
+
+State = Literal["new", "unchanged", "same bits", "CHANGED"]
+"""What writing did to a golden. same bits: only the provenance changed, the code object or the evidence."""
 
 
 @dataclass
@@ -72,10 +76,21 @@ def write(
     outputs: Mapping[str, NDArray[Any]],
     evidence: dict[str, str],
     home: Path = HOME,
-) -> Path:
-    """Writes the golden of one case, data file first. Returns the JSON's path."""
+) -> State:
+    """Writes the golden of one case and says what that did. The same arguments give the same files."""
+    record, data = _record(package, case, inputs, outputs, evidence)
+    text = json.dumps(asdict(record), indent=1, sort_keys=True) + "\n"
     record_path, data_path = paths(package.name, case, home)
+    state = _state(record, text, data, record_path, data_path)
     record_path.parent.mkdir(parents=True, exist_ok=True)
+    data_path.write_bytes(data)
+    record_path.write_text(text)
+    return state
+
+
+def _record(
+    package: KernelPackage, case: str, inputs: Any, outputs: Mapping[str, NDArray[Any]], evidence: dict[str, str]
+) -> tuple[Record, bytes]:
     data = bytearray()
     stored: dict[str, StoredOutput] = {}
     for output in package.outputs:
@@ -86,10 +101,21 @@ def write(
             data += bytes_of(array).tobytes()
         stored[output.name] = entry
     code = sha256(package.compiled().object)
-    record = Record(package.name, case, package.digests(inputs), code, stored, evidence)
-    data_path.write_bytes(bytes(data))
-    record_path.write_text(json.dumps(asdict(record), indent=1, sort_keys=True) + "\n")
-    return record_path
+    return Record(package.name, case, package.digests(inputs), code, stored, evidence), bytes(data)
+
+
+def _state(record: Record, text: str, data: bytes, record_path: Path, data_path: Path) -> State:
+    if not record_path.is_file():
+        return "new"
+    if not data_path.is_file() or data_path.read_bytes() != data:
+        return "CHANGED"
+    if record_path.read_text() == text:
+        return "unchanged"
+    try:
+        before = _parsed(record_path)
+    except ValueError:
+        return "CHANGED"
+    return "same bits" if (before.inputs, before.outputs) == (record.inputs, record.outputs) else "CHANGED"
 
 
 def read(kernel: str, case: str, home: Path = HOME) -> tuple[Record, dict[str, NDArray[Any]]]:
@@ -103,19 +129,34 @@ def read(kernel: str, case: str, home: Path = HOME) -> tuple[Record, dict[str, N
             f"no golden is recorded for {kernel} case {case}; after a review record it with"
             f" `gfx950 golden record {kernel} --case {case}`"
         )
+    record = _parsed(record_path)
+    if (record.kernel, record.case) != (kernel, case):
+        raise ValueError(f"{record_path.name} is the golden of {record.kernel} case {record.case}: the file was moved")
+    if not data_path.is_file():
+        raise ValueError(f"{data_path.name} with the bytes of the golden is missing; only {record_path.name} is there")
+    data = data_path.read_bytes()
+    kept = {name: entry for name, entry in record.outputs.items() if entry.offset is not None}
+    return record, {name: _load(entry, data, f"{data_path.name}: {name}") for name, entry in kept.items()}
+
+
+def _parsed(path: Path) -> Record:
     try:
-        raw = json.loads(record_path.read_text())
+        raw = json.loads(path.read_text())
         if raw.get("schema") != SCHEMA:
-            raise ValueError(f"schema {raw.get('schema')!r}, expected {SCHEMA!r}")
+            raise ValueError(f"its schema is {raw.get('schema')!r}, expected {SCHEMA!r}")
         outputs = {name: StoredOutput(**entry) for name, entry in raw.pop("outputs").items()}
-        record = Record(outputs=outputs, **raw)
-    except (json.JSONDecodeError, TypeError, KeyError, AttributeError) as error:
-        raise ValueError(f"{record_path.name} is no golden record: {error}") from error
-    return record, {name: _load(entry, data_path, name) for name, entry in outputs.items() if entry.offset is not None}
+        return Record(outputs=outputs, **raw)
+    except KeyError as error:
+        raise ValueError(f"{path.name} is no golden record: it has no {error}") from error
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path.name} is no golden record: {error}") from error
 
 
-def _load(entry: StoredOutput, path: Path, name: str) -> NDArray[Any]:
-    data = path.read_bytes()[entry.offset : (entry.offset or 0) + (entry.nbytes or 0)]
-    if hashlib.sha256(data).hexdigest() != entry.sha256:
-        raise ValueError(f"{path.name}: the bytes of {name} do not have the digest of the record: the file is damaged")
-    return np.frombuffer(data, dtype=entry.dtype).reshape(entry.shape)
+def _load(entry: StoredOutput, data: bytes, what: str) -> NDArray[Any]:
+    found = data[entry.offset : (entry.offset or 0) + (entry.nbytes or 0)]
+    if hashlib.sha256(found).hexdigest() != entry.sha256:
+        raise ValueError(f"{what} does not have the sha256 of the record: the file is damaged")
+    try:
+        return np.frombuffer(found, dtype=entry.dtype).reshape(entry.shape)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{what} is no {entry.dtype}{entry.shape}: {error}") from error

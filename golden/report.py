@@ -1,0 +1,103 @@
+"""Results of checks as text for people and as JSON documents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from gfx950.terminal import wrap
+from golden.check import CaseResult, Finding
+from golden.compare import Difference
+
+SHOWN = 8
+SIDES = {"source-machine": ("source", "machine")}
+"""What a finding compares, by its kind; all others compare what is recorded with what a run gave."""
+
+
+def case_lines(result: CaseResult, agreed: str) -> Iterator[str]:
+    """One case: a line when all is well, else what was found. agreed: what it means to be well."""
+    if result.good:
+        yield f"ok    {result.case:<16} {agreed} {sum(result.seconds.values()):7.2f} s"
+        return
+    yield f"WRONG {result.case:<16} {counted(len(result.findings), 'finding')}"
+    yield from findings_lines(result.findings)
+
+
+def findings_lines(findings: Sequence[Finding]) -> Iterator[str]:
+    """The findings, indented; those after the first few are counted only."""
+    for finding in findings[:SHOWN]:
+        yield from wrap(f"[{finding.kind}] {finding.text}", "  ")
+        if finding.difference is not None:
+            for line in _difference_lines(finding, finding.difference):
+                yield from wrap(line, "    ")
+    if len(findings) > SHOWN:
+        yield f"  and {len(findings) - SHOWN} more"
+
+
+def _difference_lines(finding: Finding, difference: Difference) -> Iterator[str]:
+    at = "".join(f"[{i}]" for i in difference.index)
+    element = f": {finding.element}" if finding.element else ""
+    yield f"first of {difference.count} of {difference.total}: {difference.output}{at}{element}"
+    sides = SIDES.get(finding.kind, ("golden", "run"))
+    for name, shown in zip(sides, (difference.shown_a, difference.shown_b), strict=True):
+        yield f"{name:<7} {shown}"
+    if difference.ulps is not None:
+        yield f"{difference.ulps} ulp apart"
+    if difference.where:
+        yield f"all in  {difference.output}{difference.where}"
+    if difference.pattern:
+        yield f"pattern {difference.pattern}"
+    if finding.writer is not None:
+        w = finding.writer
+        yield f"written by workgroup {w.workgroup} wave {w.wave} lane {w.lane} pc 0x{w.pc:x}: {w.instruction}"
+    elif finding.kind == "source-machine":
+        yield "the machine code never writes it"
+
+
+def evidence_lines(evidence: Mapping[str, str]) -> Iterator[str]:
+    """What the bits rest on: the rules below `spec`, a level a line, the first few by name."""
+    for level in dict.fromkeys(evidence.values()):
+        names = [name for name, its in evidence.items() if its == level]
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        rules = counted(len(names), f"{level} rule")
+        yield from wrap(f"the bits rest on {rules}: {', '.join(names[:3])}{more}")
+    yield "gfx950 evidence lists them all"
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 case`, `2 cases`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def case_document(result: CaseResult) -> dict[str, Any]:
+    """One case for a JSON document."""
+    return {
+        "case": result.case,
+        "ok": result.good,
+        "wave_instructions": result.instructions,
+        "seconds": {step: round(seconds, 3) for step, seconds in result.seconds.items()},
+        "findings": [_finding_document(finding) for finding in result.findings],
+    }
+
+
+def _finding_document(finding: Finding) -> dict[str, Any]:
+    document: dict[str, Any] = {"kind": finding.kind, "text": finding.text}
+    d, w = finding.difference, finding.writer
+    if d is not None:
+        sides = SIDES.get(finding.kind, ("golden", "run"))
+        shown = {"bits": (hex(d.a), hex(d.b)), "shown": (d.shown_a, d.shown_b)}
+        document |= {
+            "output": d.output,
+            "index": list(d.index),
+            "element": finding.element,
+            "differing": d.count,
+            "of": d.total,
+            "values": {side: {k: pair[i] for k, pair in shown.items()} for i, side in enumerate(sides)},
+            "ulps": d.ulps,
+            "where": d.where,
+            "pattern": d.pattern,
+        }
+    if w is not None:
+        place = {"workgroup": list(w.workgroup), "wave": w.wave, "lane": w.lane}
+        document["writer"] = place | {"pc": w.pc, "instruction": w.instruction}
+    return document

@@ -6,12 +6,15 @@ check of its own. Anything else is done lane by lane, exactly.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
-from numba import cfunc, njit, types
+from numba import njit, types
+from numba.core.ccallback import CFunc
 from numba.extending import intrinsic
 
+from emu import host_memory
 from emu.host_memory import (
     FAULT_ADDRESS,
     FAULT_BYTES,
@@ -32,7 +35,9 @@ from emu.host_memory import (
     WAVE,
     WRITABLE,
 )
+from gfx950.arithmetic.native import watch_sources
 
+CONSTANTS_FROM = host_memory  # named here so that watch_sources sees a change of the context's layout
 EVERY_LANE = 0xFFFFFFFFFFFFFFFF
 
 
@@ -467,37 +472,52 @@ _PLACES = types.int64(_U64, _U64, types.uint64, types.int64)
 _CHECKED_PLACES = types.int64(_U64, _U64, types.uint64, types.int64, types.int64)
 
 
-@cfunc(_LOAD, cache=True, error_model="numpy")
+def _host_function(signature: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Decorator: a function with an address, kept in numba's disk cache until a file it depends on changes."""
+
+    def make(body: Callable[..., Any]) -> Any:
+        maker: Any = CFunc
+        types_of = (signature.args, signature.return_type)
+        function = maker(body, types_of, locals={}, options={"error_model": "numpy"})
+        function.enable_caching()
+        watch_sources(function._cache, body)
+        function.compile()
+        return function
+
+    return make
+
+
+@_host_function(_LOAD)
 def lds_load(context: Any, addresses: Any, active: Any, out: Any, nbytes: Any) -> Any:
     return _lds_load(context, addresses, active, out, nbytes)
 
 
-@cfunc(_LOAD, cache=True, error_model="numpy")
+@_host_function(_LOAD)
 def lds_store(context: Any, addresses: Any, active: Any, data: Any, nbytes: Any) -> Any:
     return _lds_store(context, addresses, active, data, nbytes)
 
 
-@cfunc(_LOAD, cache=True, error_model="numpy")
+@_host_function(_LOAD)
 def global_load(context: Any, addresses: Any, active: Any, out: Any, nbytes: Any) -> Any:
     return _global_load(context, addresses, active, out, nbytes)
 
 
-@cfunc(_STORE, cache=True, error_model="numpy")
+@_host_function(_STORE)
 def global_store(context: Any, addresses: Any, active: Any, data: Any, nbytes: Any, pc: Any) -> Any:
     return _global_store(context, addresses, active, data, nbytes, pc)
 
 
-@cfunc(_SCALAR, cache=True, error_model="numpy")
+@_host_function(_SCALAR)
 def scalar_load(context: Any, address: Any, out: Any, words: Any) -> Any:
     return _scalar_load(context, address, out, words)
 
 
-@cfunc(_PLACES, cache=True, error_model="numpy")
+@_host_function(_PLACES)
 def lds_places(context: Any, addresses: Any, active: Any, nbytes: Any) -> Any:
     return _lds_places(context, addresses, active, nbytes)
 
 
-@cfunc(_CHECKED_PLACES, cache=True, error_model="numpy")
+@_host_function(_CHECKED_PLACES)
 def global_places(context: Any, addresses: Any, active: Any, nbytes: Any, pc: Any) -> Any:
     return _global_places(context, addresses, active, nbytes, pc)
 

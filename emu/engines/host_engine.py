@@ -1,7 +1,7 @@
 """The host LLVM engine: operators append LLVM IR text over `<64 x iN>` values; bodies run once, at translation time.
 
-A raw value is a `Value`: an SSA name or a constant, its width, and whether it holds 64 lanes or one scalar. Same bits as
-the numpy engine on every host: the float NaN rule is written out where the host's own choice could show.
+A raw value is a `Value`: an SSA name or a constant, its width, and whether it holds 64 lanes or one scalar. Same bits
+as the numpy engine on every host: the float NaN rule is written out where the host's own choice could show.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from gfx950.lanes import PRIMITIVES, Mode
 
 FLOAT_NAMES = {16: "half", 32: "float", 64: "double"}
 MANTISSA = {16: 10, 32: 23, 64: 52}
-# x86 returns the first NaN operand quieted and the negative default NaN, as the ledger's rule does; only the order of two
-# NaN operands is the compiler's. Elsewhere the whole rule is written out.
+# x86 returns the first NaN operand quieted and the negative default NaN, as the ledger's rule does; only the order of
+# two NaN operands is the compiler's. Elsewhere the whole rule is written out.
 HOST_NAN_IS_OURS = platform.machine().lower() in ("x86_64", "amd64")
 
 
@@ -46,12 +46,12 @@ def native_order() -> list[str]:
     from gfx950.arithmetic import mfma, transcendental
     from gfx950.arithmetic.native import NATIVES
 
-    assert mfma and transcendental  # importing them declares their natives
+    del mfma, transcendental  # importing them declares their natives
     return sorted(NATIVES)
 
 
 class HostEngine:
-    """Collects LLVM IR lines of one function. mode: the MODE fields in force. natives: names used, in order of first use."""
+    """Collects LLVM IR lines of one function. mode: the MODE fields in force. native_names: in order of first use."""
 
     traces = False
 
@@ -67,7 +67,7 @@ class HostEngine:
         self.lines = []
         self._next = 0
 
-    # ---- emission ------------------------------------------------------------------------------------------------------
+    # ---- emission -------------------------------------------------------------------------------------------------
 
     def emit(self, text: str) -> None:
         """One line without a result."""
@@ -112,9 +112,12 @@ class HostEngine:
     def from_float(self, text: str, width: int, lanes: bool) -> Value:
         """A float instruction's result as bits."""
         floating = self.define(text, width, lanes)
-        return self.define(f"bitcast {type_of(width, lanes, True)} {floating.text} to {type_of(width, lanes)}", width, lanes)
+        cast = f"bitcast {type_of(width, lanes, True)} {floating.text} to {type_of(width, lanes)}"
+        return self.define(cast, width, lanes)
 
-    def call_intrinsic(self, name: str, width: int, lanes: bool, arguments: Sequence[str], floating: bool = False) -> str:
+    def call_intrinsic(
+        self, name: str, width: int, lanes: bool, arguments: Sequence[str], floating: bool = False
+    ) -> str:
         """The text of a call of an overloaded LLVM intrinsic; arguments are typed texts of the result's type, or i1."""
         kind = type_of(width, lanes, floating)
         element = f"f{width}" if floating else f"i{width}"
@@ -123,7 +126,7 @@ class HostEngine:
         self.declared.add(f"declare {kind} @llvm.{name}.{suffix}({kinds})")
         return f"call {kind} @llvm.{name}.{suffix}({', '.join(arguments)})"
 
-    # ---- the Engine protocol -------------------------------------------------------------------------------------------
+    # ---- the Engine protocol --------------------------------------------------------------------------------------
 
     def apply(self, op: str, width: int, *operands: Value) -> Value:
         """One primitive; see `gfx950.lanes.PRIMITIVES`."""
@@ -133,7 +136,9 @@ class HostEngine:
         """A static shuffle."""
         kind = type_of(width, True)
         indices = ", ".join(f"i32 {n}" for n in lanes)
-        return self.define(f"shufflevector {self.typed(value, True)}, {kind} poison, <64 x i32> <{indices}>", width, True)
+        return self.define(
+            f"shufflevector {self.typed(value, True)}, {kind} poison, <64 x i32> <{indices}>", width, True
+        )
 
     def native(self, name: str, inputs: Sequence[Value], parameters: int) -> list[Value]:
         """Calls a compiled body through the context's table of addresses."""
@@ -143,7 +148,9 @@ class HostEngine:
             self.native_names.append(name)
         index = native_order().index(name)
         n_out = NATIVES[name].n_out
-        source, target = (self.define(f"getelementptr i8, ptr %scratch, i64 {at}", 64, False).text for at in (0, 64 * 256))
+        source, target = (
+            self.define(f"getelementptr i8, ptr %scratch, i64 {at}", 64, False).text for at in (0, 64 * 256)
+        )
         for i, value in enumerate(inputs):
             self.store_lanes(value, f"{source}", i)
         slot = self.define(f"getelementptr ptr, ptr %natives, i64 {index}", 64, False)
@@ -161,7 +168,7 @@ class HostEngine:
         at = self.define(f"getelementptr i8, ptr {base}, i64 {register * 256}", 64, False)
         return self.define(f"load <64 x i32>, ptr {at.text}, align 64", 32, True)
 
-    # ---- float rules ---------------------------------------------------------------------------------------------------
+    # ---- float rules ----------------------------------------------------------------------------------------------
 
     def flush(self, value: Value, lanes: bool) -> Value:
         """Denormals become zeros of the same sign."""
@@ -218,8 +225,22 @@ _LLVM_INTEGER = {"add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "
 _LLVM_COMPARE = {"eq": "eq", "ne": "ne", "ult": "ult", "ule": "ule", "slt": "slt", "sle": "sle"}
 _LLVM_FLOAT = {"fadd": "fadd", "fsub": "fsub", "fmul": "fmul", "fdiv": "fdiv"}
 _LLVM_FLOAT_COMPARE = {"feq": "oeq", "flt": "olt", "fle": "ole", "funo": "uno"}
-_LLVM_FLOAT_CALL = {"fma": "fma", "fsqrt": "sqrt", "ffloor": "floor", "fceil": "ceil", "ftrunc": "trunc", "frint": "roundeven"}
-_LLVM_CALL = {"umin": "umin", "umax": "umax", "smin": "smin", "smax": "smax", "popcount": "ctpop", "bitreverse": "bitreverse"}
+_LLVM_FLOAT_CALL = {
+    "fma": "fma",
+    "fsqrt": "sqrt",
+    "ffloor": "floor",
+    "fceil": "ceil",
+    "ftrunc": "trunc",
+    "frint": "roundeven",
+}
+_LLVM_CALL = {
+    "umin": "umin",
+    "umax": "umax",
+    "smin": "smin",
+    "smax": "smax",
+    "popcount": "ctpop",
+    "bitreverse": "bitreverse",
+}
 
 
 def _integer(e: HostEngine, op: str, width: int, a: Value, b: Value) -> Value:
@@ -368,7 +389,9 @@ def _gather(e: HostEngine, op: str, width: int, a: Value, lanes: Value) -> Value
     kind = type_of(width, True)
     e.declared.add(f"declare {kind} @llvm.masked.gather.v64i{width}.v64p0(<64 x ptr>, i32, <64 x i1>, {kind})")
     mask = "<64 x i1> splat (i1 true)"
-    call = f"call {kind} @llvm.masked.gather.v64i{width}.v64p0(<64 x ptr> {pointers.text}, i32 1, {mask}, {kind} poison)"
+    call = (
+        f"call {kind} @llvm.masked.gather.v64i{width}.v64p0(<64 x ptr> {pointers.text}, i32 1, {mask}, {kind} poison)"
+    )
     return e.define(call, width, True)
 
 

@@ -28,7 +28,7 @@ class Difference:
     codes; shown_a, shown_b: the same for people. byte: offset in the array of the first differing byte of the element.
     ulps: how many representable values apart, None for NaNs and for plain numbers. where: the part of the array that
     holds all differences, empty when it is the whole array or one element. pattern: a likely cause of all differences,
-    empty when none is known.
+    empty when none is known and for one element, whose bits say it all.
     """
 
     output: str
@@ -77,7 +77,7 @@ def compare(output: str, a: Array, b: Array, format_name: str) -> Difference | N
         shown_b=_show(y, form, a.dtype.itemsize),
         ulps=_ulps(x, y, form),
         where=_where(differs) if count > 1 else "",
-        pattern=_pattern(left, right, differs, form),
+        pattern=_pattern(left, right, differs, form) if count > 1 else "",
     )
 
 

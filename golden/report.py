@@ -49,9 +49,9 @@ def _difference_lines(finding: Finding, difference: Difference) -> Iterator[str]
         yield f"pattern {difference.pattern}"
     if finding.writer is not None:
         w = finding.writer
-        yield f"written by workgroup {w.workgroup} wave {w.wave} lane {w.lane} pc 0x{w.pc:x}: {w.instruction}"
+        yield f"writer  {w.instruction} pc 0x{w.pc:x}, workgroup {w.workgroup} wave {w.wave} lane {w.lane}"
     elif finding.kind == "source-machine":
-        yield "the machine code never writes it"
+        yield "writer  none: the machine code never writes it"
 
 
 def evidence_lines(evidence: Mapping[str, str]) -> Iterator[str]:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import codegen.kernel_package
+import golden.commands
 from codegen.compile import compile_kernels
 from codegen.kernel_package import KernelPackage, Output
 from codegen.language import Pointer, kernel, load, store, thread_id, trace
@@ -77,6 +78,7 @@ def made_up(monkeypatch):
     module = types.ModuleType("codegen.kernels.made_up.package")
     module.PACKAGE = kernel.package
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setattr(codegen.kernel_package, "kernel_names", lambda: ["drafter_attention", "made_up"])
+    for place in (codegen.kernel_package, golden.commands):
+        monkeypatch.setattr(place, "kernel_names", lambda: ["drafter_attention", "made_up"])
     yield kernel
     kernel_rules.cache_clear()

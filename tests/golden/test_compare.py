@@ -34,12 +34,12 @@ def test_equal_bits_do_not_differ_even_when_nan(form):
 
 
 def test_minus_zero_is_not_zero():
-    d = different(f32(0, 0x80000000), f32(0, 0))
-    assert (d.index, d.count, d.total, d.ulps, d.pattern) == ((1,), 1, 2, 0, "only signs differ")
+    d = different(f32(0, 0x80000000, 0x80000000), f32(0, 0, 0))
+    assert (d.index, d.count, d.total, d.ulps, d.pattern) == ((1,), 2, 3, 0, "only signs differ")
 
 
 def test_nan_payloads_count_and_are_shown():
-    d = different(f32(0x7FC00000), f32(0x7FC00001))
+    d = different(f32(0x7FC00000, 0x7FC00001), f32(0x7FC00001, 0xFFC00001))
     assert d.shown_a == "0x7fc00000  0|11111111|10000000000000000000000  nan"
     assert d.shown_b == "0x7fc00001  0|11111111|10000000000000000000001  nan"
     assert d.ulps is None
@@ -65,7 +65,7 @@ def test_arrays_in_other_memory_orders_compare_by_index():
 
 def test_one_element_without_a_shape():
     d = different(np.float32(1), np.float32(2))
-    assert (d.index, d.count, d.total, d.where) == ((), 1, 1, "")
+    assert (d.index, d.count, d.total, d.where, d.pattern) == ((), 1, 1, "", "")
 
 
 def test_empty_arrays_agree():

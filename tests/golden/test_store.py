@@ -85,7 +85,8 @@ def test_writing_says_what_it_changed(made_up, tmp_path):
 
 def test_a_missing_golden_says_how_to_record_it(tmp_path):
     with pytest.raises(
-        MissingGolden, match="no golden .* made_up case one; .*`gfx950 golden record made_up --case one`"
+        MissingGolden,
+        match=r"no golden .* made_up case one; .* `gfx950 golden record made_up --case one`",
     ):
         read("made_up", "one", tmp_path)
     assert recorded("made_up", tmp_path) == []

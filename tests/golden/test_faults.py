@@ -79,7 +79,7 @@ def gamma_without_one(patch):
 
 def dead_keys_not_zeroed(patch):
     """Stale bytes of keys outside [lo, hi] reach the matrix unit."""
-    patch(tiles, "_live", lambda key, lo, hi: key == key)  # noqa: PLR0124
+    patch(tiles, "_live", lambda key, lo, hi: key == key)
 
 
 def new_rows_miss_the_tiles(patch):

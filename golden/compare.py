@@ -113,20 +113,22 @@ def _ulps(a: int, b: int, form: Format | None) -> int | None:
 
 
 def _where(differs: NDArray[np.bool_]) -> str:
-    """The indices that hold differences, an axis in brackets each; `*` for all of an axis."""
-    parts = []
+    """The indices that hold differences, an axis in brackets each, `*` for all of it; empty for the whole array."""
+    used = []
     for axis in range(differs.ndim):
         others = tuple(i for i in range(differs.ndim) if i != axis)
-        parts.append(_indices(np.flatnonzero(differs.any(axis=others)), differs.shape[axis]))
-    return "" if set(parts) == {"*"} else "".join(f"[{part}]" for part in parts)
+        used.append(np.flatnonzero(differs.any(axis=others)))
+    if [len(indices) for indices in used] == list(differs.shape):
+        return ""
+    return "".join(f"[{_indices(*pair)}]" for pair in zip(used, differs.shape, strict=True))
 
 
 def _indices(used: NDArray[np.intp], size: int) -> str:
     first, last = int(used[0]), int(used[-1])
-    if len(used) == size > 1:
-        return "*"
     if first == last:
         return f"{first}"
+    if len(used) == size:
+        return "*"
     steps = np.unique(np.diff(used))
     step = int(steps[0]) if len(steps) == 1 else 1
     return f"{first}..{last}" + (f" by {step}" if step > 1 else "")

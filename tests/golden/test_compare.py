@@ -142,6 +142,7 @@ def test_infinity_is_one_ulp_beyond_the_largest_number():
         ((slice(None), slice(1, None, 2)), "[*][1..15 by 2][*]"),
         ((slice(None), [0, 1, 5]), "[*][0..5][*]"),
         ((slice(None),), ""),
+        ((1, slice(2, 4), [0, 2]), "[1][2..3][0..2 by 2]"),
     ],
 )
 def test_where_names_the_part_that_holds_all_differences(part, text):
@@ -149,6 +150,13 @@ def test_where_names_the_part_that_holds_all_differences(part, text):
     b = a.copy()
     b[part] = 1
     assert different(a, b, "u8").where == text
+
+
+def test_an_axis_of_one_index():
+    a, b = np.zeros((1, 4), np.uint8), np.ones((1, 4), np.uint8)
+    assert different(a, b, "u8").where == ""
+    b[0, 3] = 0
+    assert different(a, b, "u8").where == "[0][0..2]"
 
 
 SQUARE = RNG.integers(0, 120, (16, 16), dtype=np.uint8)
@@ -185,6 +193,17 @@ def test_a_cause_must_account_for_every_element(change):
     b = change(SQUARE).copy()
     b[15, 15] ^= 0x11
     assert different(SQUARE, b, "e4m3fn").pattern == ""
+
+
+def test_a_cause_must_account_for_what_does_not_differ():
+    a, b = np.zeros((2, 4, 4), np.uint8)
+    a[0, 1:3] = 0x40  # every difference is what the transposed array has there, but that is not zero elsewhere
+    assert different(a, b, "e4m3fn").pattern == ""
+
+
+def test_payloads_beside_other_roundings_are_no_rounding():
+    assert different(f32(0x7FC00000, 1), f32(0x7FC00001, 2)).pattern == ""
+    assert different(f32(3, 1), f32(4, 2)).pattern.endswith("another rounding")
 
 
 @pytest.mark.parametrize("at", [0, BLOCK, 2 * BLOCK + 5])

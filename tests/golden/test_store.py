@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import numpy as np
@@ -79,6 +80,10 @@ def test_writing_says_what_it_changed(made_up, tmp_path):
     assert record(made_up, tmp_path, change=flip_digest_only) == "CHANGED"
     paths("made_up", "one", tmp_path)[1].unlink()
     assert record(made_up, tmp_path) == "CHANGED"
+    paths("made_up", "one", tmp_path)[1].write_bytes(bytes(16))
+    assert record(made_up, tmp_path) == "CHANGED"
+    package = dataclasses.replace(made_up.package, digests=lambda inputs: {"x": "other"})
+    assert record(made_up, tmp_path, package=package) == "CHANGED"
     made_up.generator = 2
     assert record(made_up, tmp_path) == "CHANGED"
 

@@ -6,7 +6,7 @@ import ctypes
 import functools
 import hashlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -65,6 +65,7 @@ class HostMachine:
         self.lock = threading.Lock()
         self.host = HostCode()
         self.natives = np.zeros(256, dtype=np.uint64)
+        self.native_names: set[str] = set()  # those that translated code calls
         self.driver = _RUN_WAVES(_driver().address("run_waves"))
         addresses = host_memory.functions()
         self.memory_functions = np.array([addresses[n] for n in MEMORY_FUNCTIONS], dtype=np.uint64)
@@ -103,10 +104,11 @@ class HostMachine:
         """Whether an address is no place for an instruction of this code."""
         return not self.base <= pc < self.base + len(self.bytes) or bool(pc % 4)
 
-    def _natives_of(self, names: list[str]) -> None:
+    def _natives_of(self, names: Iterable[str]) -> None:
         """Fills in the addresses of the natives a module calls; others stay uncompiled."""
         from gfx950.arithmetic.native import NATIVES
 
+        self.native_names.update(names)
         order = native_order() if names else []
         for name in names:
             self.natives[order.index(name)] = NATIVES[name].address
@@ -115,6 +117,7 @@ class HostMachine:
 
     def run(self, launch: Launch, options: RunOptions) -> RunReport:
         """Runs all workgroups; ascending starts, `options.threads` at once. An error is that of the first workgroup."""
+        self._natives_of(list(self.native_names))  # a table may have replaced a model since the last launch
         work = _Work(launch.geometry.workgroup_ids())
         if options.threads <= 1:
             self._work(launch, options, work)

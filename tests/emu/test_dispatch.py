@@ -245,3 +245,19 @@ def test_a_watchpoint_names_the_last_writer(engine):
     assert report.watch.wave == 1
     assert report.watch.lane == 6
     assert report.watch.instruction.startswith("global_store_dword")
+
+
+def test_a_table_that_replaces_a_model_reaches_code_that_was_translated_before():
+    from gfx950.arithmetic.transcendental import use_default, use_table
+
+    text = "KERNEL k(GLOBAL float *x) { x[ITEM] = __builtin_amdgcn_exp2f(x[ITEM]); }"
+    kernel = Device().load(compile_c(text, "-O2"))["k"][1, 64]
+    one, plain, replaced = np.ones(64, np.float32), np.ones(64, np.float32), np.ones(64, np.float32)
+    kernel(plain)
+    try:
+        use_table("v_exp_f32", np.array([np.float32(9.5).view(np.uint32)]), int(one.view(np.uint32)[0]))
+        kernel(replaced)
+    finally:
+        use_default("v_exp_f32")
+    kernel(one)
+    assert (plain[0], replaced[0], one[0]) == (2.0, 9.5, 2.0)

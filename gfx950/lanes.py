@@ -172,6 +172,14 @@ class Engine(Protocol):
 L = TypeVar("L", bound="Lanes")
 
 
+MANTISSA_BITS = {16: 10, 32: 23, 64: 52}  # stored ones, by the width of the float
+
+
+def infinity_bits(width: int) -> int:
+    """The bits of +infinity in a float of `width` bits: the exponent's ones, below which lie all finite magnitudes."""
+    return (1 << width - 1) - (1 << MANTISSA_BITS[width])
+
+
 def float_bits(value: float, width: int) -> int:
     """The IEEE bits of a Python float in `width` bits, nearest even; overflow gives infinity."""
     formats = {16: ("<e", "<H"), 32: ("<f", "<I"), 64: ("<d", "<Q")}

@@ -11,11 +11,10 @@ import platform
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from emu.engines.numpy_engine import check_rounding, default_nan, exponent_mask
-from gfx950.lanes import PRIMITIVES, Mode
+from emu.engines.float_rules import check_rounding, default_nan, quiet_bit
+from gfx950.lanes import MANTISSA_BITS, PRIMITIVES, Mode, infinity_bits
 
 FLOAT_NAMES = {16: "half", 32: "float", 64: "double"}
-MANTISSA = {16: 10, 32: 23, 64: 52}
 # x86 returns the first NaN operand quieted and the negative default NaN, as the ledger's rule does; only the order of
 # two NaN operands is the compiler's. Elsewhere the whole rule is written out.
 HOST_NAN_IS_OURS = platform.machine().lower() in ("x86_64", "amd64")
@@ -173,7 +172,7 @@ class HostEngine:
     def flush(self, value: Value, lanes: bool) -> Value:
         """Denormals become zeros of the same sign."""
         width = value.width
-        exponent = self.apply("and", width, value, self.constant(exponent_mask(width), width))
+        exponent = self.apply("and", width, value, self.constant(infinity_bits(width), width))
         denormal = self.apply("eq", width, exponent, self.constant(0, width))
         sign = self.apply("and", width, value, self.constant(1 << width - 1, width))
         return self.apply("select", width, denormal, sign, value)
@@ -202,9 +201,9 @@ class HostEngine:
         width = operand.width
         if operand.constant:
             magnitude = int(operand.text) & (1 << width - 1) - 1
-            if magnitude <= exponent_mask(width):
+            if magnitude <= infinity_bits(width):
                 return otherwise
-        quiet = self.apply("or", width, operand, self.constant(1 << MANTISSA[width] - 1, width))
+        quiet = self.apply("or", width, operand, self.constant(quiet_bit(width), width))
         return self.apply("select", width, self.nan_mask(operand), quiet, otherwise)
 
     def nan_mask(self, value: Value) -> Value:
@@ -339,10 +338,10 @@ def _resized_nan(e: HostEngine, a: Value, width: int) -> Value:
     bits = _resize(e, "zext", wide, a)
     sign = e.apply("and", wide, e.apply("lshr", wide, bits, e.constant(a.width - 1, wide)), e.constant(1, wide))
     sign = e.apply("shl", wide, sign, e.constant(width - 1, wide))
-    payload = e.apply("and", wide, bits, e.constant((1 << MANTISSA[a.width]) - 1, wide))
-    shift = MANTISSA[width] - MANTISSA[a.width]
+    payload = e.apply("and", wide, bits, e.constant((1 << MANTISSA_BITS[a.width]) - 1, wide))
+    shift = MANTISSA_BITS[width] - MANTISSA_BITS[a.width]
     payload = e.apply("shl" if shift > 0 else "lshr", wide, payload, e.constant(abs(shift), wide))
-    quiet = e.constant(exponent_mask(width) | 1 << MANTISSA[width] - 1, wide)
+    quiet = e.constant(infinity_bits(width) | quiet_bit(width), wide)
     whole = e.apply("or", wide, e.apply("or", wide, sign, payload), quiet)
     return _resize(e, "trunc", width, whole)
 

@@ -13,39 +13,28 @@ from typing import Any
 
 import numpy as np
 
-from emu.errors import EmulatorError
-from gfx950.lanes import PRIMITIVES, Mode, float_bits
+from emu.engines.float_rules import check_rounding, default_nan, quiet_bit
+from gfx950.lanes import MANTISSA_BITS, PRIMITIVES, Mode, infinity_bits
 
 Array = Any  # NDArray of an unsigned integer or bool; numpy's stubs lose the dtype in every expression below
 UNSIGNED = {1: np.bool_, 8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
 SIGNED = {8: np.int8, 16: np.int16, 32: np.int32, 64: np.int64}
 FLOATS = {16: np.float16, 32: np.float32, 64: np.float64}
-MANTISSA = {16: 10, 32: 23, 64: 52}
-
-
-def exponent_mask(width: int) -> int:
-    """The bits of +infinity."""
-    return (1 << width - 1) - (1 << MANTISSA[width])
-
-
-def default_nan(width: int) -> int:
-    """The NaN an operation makes from no NaN [rule float.nan_operand]."""
-    return (1 << width) - (1 << MANTISSA[width] - 1)
 
 
 def _is_nan(value: Array, width: int) -> Array:
-    infinity = value.dtype.type(exponent_mask(width))
+    infinity = value.dtype.type(infinity_bits(width))
     return np.asarray((value & value.dtype.type((1 << width - 1) - 1)) > infinity)
 
 
 def _quiet(value: Array, width: int) -> Array:
-    return value | value.dtype.type(1 << MANTISSA[width] - 1)
+    return value | value.dtype.type(quiet_bit(width))
 
 
 def _flush(value: Array, width: int) -> Array:
     """Denormals become zeros of the same sign."""
     kind = value.dtype.type
-    denormal = (value & kind(exponent_mask(width))) == 0
+    denormal = (value & kind(infinity_bits(width))) == 0
     return np.where(denormal, value & kind(1 << width - 1), value)
 
 
@@ -91,17 +80,6 @@ def _constant(bits: int, width: int) -> Array:
     value: Array = np.array([bits], dtype=UNSIGNED[width])
     value.flags.writeable = False
     return value
-
-
-def check_rounding(mode: Mode, width: int) -> None:
-    """Raises EmulatorError unless `mode` rounds floats of this width to nearest even."""
-    rounding = mode.round32 if width == 32 else mode.round16_64
-    if rounding:
-        direction = ("", "up", "down", "toward zero")[rounding]
-        raise EmulatorError(
-            f"MODE asks for rounding code {rounding} ({direction}) on {width}-bit floats; only nearest even (0) is"
-            " built: clear the field in the kernel descriptor or with s_setreg"
-        )
 
 
 class NumpyEngine:
@@ -283,10 +261,10 @@ def _convert_nan(value: Array, source: int, width: int) -> Array:
     """Sign and the payload's top bits, quieted."""
     wide = value.astype(np.uint64)
     sign = (wide >> np.uint64(source - 1)) << np.uint64(width - 1)
-    payload = wide & np.uint64((1 << MANTISSA[source]) - 1)
-    shift = MANTISSA[width] - MANTISSA[source]
+    payload = wide & np.uint64((1 << MANTISSA_BITS[source]) - 1)
+    shift = MANTISSA_BITS[width] - MANTISSA_BITS[source]
     payload = payload << np.uint64(shift) if shift > 0 else payload >> np.uint64(-shift)
-    return (sign | payload | np.uint64(exponent_mask(width) | 1 << MANTISSA[width] - 1)).astype(UNSIGNED[width])
+    return (sign | payload | np.uint64(infinity_bits(width) | quiet_bit(width))).astype(UNSIGNED[width])
 
 
 def _from_integer(kinds: dict[int, Any]) -> Callable[..., Array]:
@@ -411,4 +389,3 @@ OPERATIONS: dict[str, Callable[..., Array]] = {
     "splat": _splat,
 }
 assert OPERATIONS.keys() == PRIMITIVES.keys(), OPERATIONS.keys() ^ PRIMITIVES.keys()
-__all__ = ["NumpyEngine", "default_nan", "exponent_mask", "float_bits"]

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from gfx950.evidence import Evidence, rule
-from gfx950.lanes import F16, F32, F64, I32, I64, U16, U32, U64, Engine, Float, Mask
+from gfx950.lanes import F16, F32, F64, I32, I64, MANTISSA_BITS, U16, U32, U64, Engine, Float, Mask, infinity_bits
 
 ORDER = rule(
     "atomic.order",
@@ -200,7 +200,6 @@ def packed_add(add_half: Callable[[U16, U16], U16], keep_denormals: bool) -> Ope
 
 PK_ADD_F16_LDS, PK_ADD_BF16_LDS = packed_add(_add_f16, False), packed_add(_add_bf16, False)
 PK_ADD_F16, PK_ADD_BF16 = packed_add(_add_f16, True), packed_add(_add_bf16, True)
-MANTISSA = {32: 23, 64: 52}
 
 
 def _bits(value: Float) -> Any:
@@ -208,19 +207,17 @@ def _bits(value: Float) -> Any:
 
 
 def _quiet_bit(width: int) -> int:
-    return 1 << MANTISSA[width] - 1
+    return 1 << MANTISSA_BITS[width] - 1
 
 
 def _is_nan(bits: Any) -> Mask:
-    infinity = (1 << bits.width - 1) - (1 << MANTISSA[bits.width])
-    found: Mask = (bits & (1 << bits.width - 1) - 1) > infinity
+    found: Mask = (bits & (1 << bits.width - 1) - 1) > infinity_bits(bits.width)
     return found
 
 
 def _flushed(bits: Any) -> Any:
     """Denormals become zeros of the same sign."""
-    exponent = (1 << bits.width - 1) - (1 << MANTISSA[bits.width])
-    return ((bits & exponent) == 0).select(bits & 1 << bits.width - 1, bits)
+    return ((bits & infinity_bits(bits.width)) == 0).select(bits & 1 << bits.width - 1, bits)
 
 
 def _order(bits: Any, flush: bool, nan: int) -> Any:

@@ -8,7 +8,7 @@ from gfx950.formats import BF16 as BF16_FORMAT
 from gfx950.formats import E4M3FN, E5M2, Format
 from gfx950.formats import F16 as F16_FORMAT
 from gfx950.isa.registry import vop1, vop3
-from gfx950.isa.vop2 import ARITHMETIC, ARITHMETIC_F16, by_mode, limited, saturated
+from gfx950.isa.lane_arithmetic import ARITHMETIC, ARITHMETIC_F16, by_mode, limited, saturated
 from gfx950.lanes import B32, F16, F32, F64, I16, I32, I64, U16, U32, U64, join
 
 NARROW = (

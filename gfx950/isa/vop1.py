@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from gfx950.arithmetic import transcendental
 from gfx950.evidence import Evidence, rule
+from gfx950.isa.lane_arithmetic import ARITHMETIC, FP16_OVFL, X, bits_of, by_mode, limited, mantissa_bits, quiet
 from gfx950.isa.registry import Exec, Scalar32, ToSrc0, vop1
-from gfx950.isa.vop2 import ARITHMETIC, X, bits_of, by_mode, mantissa_bits, quiet
 from gfx950.lanes import (
     B32,
     F16,
@@ -21,13 +21,23 @@ from gfx950.lanes import (
     U64,
     Float,
     Mask,
+    infinity_bits,
 )
 
-TO_INTEGER = rule(
-    "valu.float_to_integer",
-    Evidence.chosen,
-    "CDNA4 ISA 12.8 names neither direction nor range; LLVM's AMDGPU back end relies on truncation",
-    "A float becomes an integer by truncation toward zero, saturates at the type's range, and NaN gives 0.",
+TO_INTEGER = (
+    rule(
+        "valu.float_to_integer_range",
+        Evidence.spec,
+        "CDNA4 ISA 12.8, notes of V_CVT_I32_F32, V_CVT_U32_F32, V_CVT_I32_F64, V_CVT_U32_F64",
+        "A float beyond the integer's range, an infinity too, saturates; NaN gives 0.",
+    ),
+    rule(
+        "valu.float_to_integer",
+        Evidence.chosen,
+        "CDNA4 ISA 12.8 says so of V_CVT_U16_F16 and V_CVT_I16_F16 only, whose NaN it leaves open; LLVM's AMDGPU back"
+        " end relies on truncation everywhere",
+        "A float becomes an integer by truncation toward zero; an f16 NaN gives 0.",
+    ),
 )
 FROM_INTEGER = (FLOAT_ROUND,)
 FRACTION = rule(
@@ -149,7 +159,7 @@ def v_sat_pk_u8_i16(src0: U32) -> U32:
 # ---- conversions between integers and floats -------------------------------------------------------------------------
 
 
-@vop1("v_cvt_i32_f64", 3, rules=(TO_INTEGER,))
+@vop1("v_cvt_i32_f64", 3, rules=TO_INTEGER)
 def v_cvt_i32_f64(src0: F64) -> I32:
     """f64 to signed integer. [12.8]"""
     return src0.to(I32)
@@ -173,25 +183,25 @@ def v_cvt_f32_u32(src0: U32) -> F32:
     return src0.to(F32)
 
 
-@vop1("v_cvt_u32_f32", 7, rules=(TO_INTEGER,))
+@vop1("v_cvt_u32_f32", 7, rules=TO_INTEGER)
 def v_cvt_u32_f32(src0: F32) -> U32:
     """f32 to unsigned integer. [12.8]"""
     return src0.to(U32)
 
 
-@vop1("v_cvt_i32_f32", 8, rules=(TO_INTEGER,))
+@vop1("v_cvt_i32_f32", 8, rules=TO_INTEGER)
 def v_cvt_i32_f32(src0: F32) -> I32:
     """f32 to signed integer. [12.8]"""
     return src0.to(I32)
 
 
-@vop1("v_cvt_rpi_i32_f32", 12, rules=(TO_INTEGER,))
+@vop1("v_cvt_rpi_i32_f32", 12, rules=TO_INTEGER)
 def v_cvt_rpi_i32_f32(src0: F32) -> I32:
     """floor(S0 + 0.5) as a signed integer. [12.8]"""
     return (src0.to(F64) + 0.5).floor().to(I32)
 
 
-@vop1("v_cvt_flr_i32_f32", 13, rules=(TO_INTEGER,))
+@vop1("v_cvt_flr_i32_f32", 13, rules=TO_INTEGER)
 def v_cvt_flr_i32_f32(src0: F32) -> I32:
     """floor(S0) as a signed integer. [12.8]"""
     return src0.floor().to(I32)
@@ -203,7 +213,7 @@ def v_cvt_off_f32_i4(src0: U32) -> F32:
     return ((src0.bits(I32) << 28) >> 28).to(F32) * 0.0625
 
 
-@vop1("v_cvt_u32_f64", 21, rules=(TO_INTEGER,))
+@vop1("v_cvt_u32_f64", 21, rules=TO_INTEGER)
 def v_cvt_u32_f64(src0: F64) -> U32:
     """f64 to unsigned integer. [12.8]"""
     return src0.to(U32)
@@ -239,10 +249,10 @@ def v_cvt_f32_ubyte3(src0: U32) -> F32:
     return src0.field(24, 8).to(F32)
 
 
-@vop1("v_cvt_f16_u16", 57, rules=FROM_INTEGER)
+@vop1("v_cvt_f16_u16", 57, rules=(*FROM_INTEGER, FP16_OVFL))
 def v_cvt_f16_u16(src0: U16) -> F16:
     """Unsigned 16-bit integer to f16. [12.8]"""
-    return src0.to(F16)
+    return limited(src0.to(F16))
 
 
 @vop1("v_cvt_f16_i16", 58, rules=FROM_INTEGER)
@@ -251,13 +261,13 @@ def v_cvt_f16_i16(src0: I16) -> F16:
     return src0.to(F16)
 
 
-@vop1("v_cvt_u16_f16", 59, rules=(TO_INTEGER,))
+@vop1("v_cvt_u16_f16", 59, rules=TO_INTEGER)
 def v_cvt_u16_f16(src0: F16) -> U16:
     """f16 to unsigned 16-bit integer. [12.8]"""
     return src0.to(U16)
 
 
-@vop1("v_cvt_i16_f16", 60, rules=(TO_INTEGER,))
+@vop1("v_cvt_i16_f16", 60, rules=TO_INTEGER)
 def v_cvt_i16_f16(src0: F16) -> I16:
     """f16 to signed 16-bit integer. [12.8]"""
     return src0.to(I16)
@@ -412,10 +422,11 @@ def v_sqrt_f32(src0: F32) -> F32:
     return native_f32("v_sqrt_f32", src0)
 
 
-@vop1("v_rcp_f16", 61, intrinsic="llvm.amdgcn.rcp.f16", rules=tuple(transcendental.rules("v_rcp_f16")))
+@vop1("v_rcp_f16", 61, intrinsic="llvm.amdgcn.rcp.f16", rules=(*transcendental.rules("v_rcp_f16"), FP16_OVFL))
 def v_rcp_f16(src0: F16) -> F16:
-    """1 / S0. [12.8]"""
-    return native_f16("v_rcp_f16", src0)
+    """1 / S0; that of 0 is a true infinity. [12.8]"""
+    result = native_f16("v_rcp_f16", src0)
+    return ((src0.bits(U16) & 0x7FFF) == 0).select(result, limited(result, src0))
 
 
 @vop1("v_sqrt_f16", 62, intrinsic="llvm.amdgcn.sqrt.f16", rules=tuple(transcendental.rules("v_sqrt_f16")))
@@ -436,10 +447,10 @@ def v_log_f16(src0: F16) -> F16:
     return native_f16("v_log_f16", src0)
 
 
-@vop1("v_exp_f16", 65, rules=tuple(transcendental.rules("v_exp_f16")))
+@vop1("v_exp_f16", 65, rules=(*transcendental.rules("v_exp_f16"), FP16_OVFL))
 def v_exp_f16(src0: F16) -> F16:
     """2 to the power S0. [12.8]"""
-    return native_f16("v_exp_f16", src0)
+    return limited(native_f16("v_exp_f16", src0), src0)
 
 
 @vop1("v_rcp_f64", 37, intrinsic="llvm.amdgcn.rcp.f64", rules=(APPROXIMATE_F64, *ARITHMETIC))
@@ -478,14 +489,13 @@ def _normalized(value: X) -> tuple[X, I32]:
 
 def _finite_nonzero(value: Float) -> Mask:
     magnitude = bits_of(value) & ((1 << value.width - 1) - 1)
-    infinity = (1 << value.width - 1) - (1 << mantissa_bits(type(value)))
-    return (magnitude != 0) & (magnitude < infinity)
+    return (magnitude != 0) & (magnitude < infinity_bits(value.width))
 
 
 def _frexp_exponent(value: Float) -> I32:
     """The exponent that leaves a fraction in [0.5, 1); 0 for zeros, infinities and NaNs."""
-    bias = (1 << value.width - 2 - mantissa_bits(type(value))) - 1
-    return _finite_nonzero(value).select(_normalized(by_mode(value))[1] - (bias - 1), 0)
+    bias, seen = (1 << value.width - 2 - mantissa_bits(type(value))) - 1, by_mode(value)
+    return _finite_nonzero(seen).select(_normalized(seen)[1] - (bias - 1), 0)
 
 
 def _frexp_mantissa(value: X) -> X:

@@ -1,175 +1,39 @@
-"""VOP2: two-operand vector instructions, and the lane arithmetic the other vector families share. [CDNA4 ISA 12.7]"""
+"""VOP2: two-operand vector instructions. [CDNA4 ISA 12.7]"""
 
 from __future__ import annotations
 
-from typing import TypeVar
-
-from gfx950.evidence import Evidence, rule
+from gfx950.isa.lane_arithmetic import (
+    ARITHMETIC,
+    ARITHMETIC_F16,
+    LEGACY_MULTIPLY_ADD,
+    MIN_MAX,
+    add,
+    larger,
+    limited,
+    literal_of,
+    low24,
+    multiply_add,
+    saturated,
+    signed24,
+    smaller,
+    subtract,
+    with_carry,
+)
 from gfx950.isa.registry import vop2
 from gfx950.lanes import (
     B32,
     F16,
     F32,
     F64,
-    FLOAT_DENORM,
-    FLOAT_NAN,
-    FLOAT_ROUND,
     I16,
     I32,
     I64,
     U16,
     U32,
     U64,
-    Bits,
-    Float,
     Mask,
-    Signed,
     fma,
 )
-
-A = TypeVar("A", bound=Bits)
-X = TypeVar("X", bound=Float)
-
-ARITHMETIC = (FLOAT_ROUND, FLOAT_DENORM, FLOAT_NAN)
-MIN_MAX = (
-    rule(
-        "valu.min_max",
-        Evidence.spec,
-        "CDNA4 ISA 12.7 V_MIN_F32, V_MAX_F32",
-        "With MODE.IEEE a signalling NaN operand is quieted and returned, the first one first; else the operand that"
-        " is no NaN wins, of two NaNs the second is returned as it is; -0 is below +0.",
-    ),
-    FLOAT_DENORM,
-)
-FP16_OVFL = rule(
-    "valu.fp16_ovfl",
-    Evidence.spec,
-    "CDNA4 ISA 3.5, MODE.FP16_OVFL",
-    "With FP16_OVFL an f16 result that overflows from finite operands is the largest f16 of its sign; an infinity that"
-    " comes from an infinite operand stays.",
-)
-ARITHMETIC_F16 = (*ARITHMETIC, FP16_OVFL)
-LEGACY_MULTIPLY_ADD = rule(
-    "valu.mad_f16",
-    Evidence.spec,
-    "CDNA4 ISA 12.7 V_MAC_F16, V_MADMK_F16, 12.11 V_MAD_F16",
-    "The f16 multiply-adds that are not fused round the product and the sum, and flush denormals of operands and"
-    " results.",
-)
-
-
-def mantissa_bits(kind: type[Float]) -> int:
-    """Stored mantissa bits of a float type."""
-    return {16: 10, 32: 23, 64: 52}[kind.width]
-
-
-def bits_of(value: Float) -> U16 | U32 | U64:
-    """A float's bits as an unsigned integer."""
-    kinds: dict[int, type[U16] | type[U32] | type[U64]] = {16: U16, 32: U32, 64: U64}
-    return value.bits(kinds[value.width])
-
-
-def flush(value: X) -> X:
-    """Denormals become zeros of their sign."""
-    bits, width = bits_of(value), value.width
-    infinity = (1 << width - 1) - (1 << mantissa_bits(type(value)))
-    return ((bits & infinity) == 0).select((bits & (1 << width - 1)).bits(type(value)), value)
-
-
-def by_mode(value: X) -> X:
-    """What an operation that only selects sees: denormals flushed where MODE does not keep them on both sides."""
-    return value if value.engine.mode.denorm(value.width) == 3 else flush(value)
-
-
-def quiet(value: X) -> X:
-    """A NaN with its quiet bit set."""
-    bits = bits_of(value)
-    return (bits | (1 << mantissa_bits(type(value)) - 1)).bits(type(value))
-
-
-def is_signaling(value: Float) -> Mask:
-    """True for NaNs with a clear quiet bit."""
-    bits, mantissa = bits_of(value), mantissa_bits(type(value))
-    infinity = (1 << value.width - 1) - (1 << mantissa)
-    below = ((bits << 1) - (2 * infinity + 1)) < (1 << mantissa) - 1  # one unsigned range check, sign shifted out
-    return below
-
-
-def _by_nan_rules(a: X, b: X, ordered: X) -> X:
-    """`ordered` where neither operand is a NaN."""
-    result = a.is_nan().select(b, b.is_nan().select(a, ordered))
-    if not a.engine.mode.ieee:
-        return result
-    return is_signaling(a).select(quiet(a), is_signaling(b).select(quiet(b), result))
-
-
-def smaller(a: X, b: X) -> X:
-    """V_MIN of two floats [rule valu.min_max]."""
-    a, b = by_mode(a), by_mode(b)
-    tie = (bits_of(a) | bits_of(b)).bits(type(a))  # equal operands differ at most in the sign of zero
-    return _by_nan_rules(a, b, (a == b).select(tie, (a < b).select(a, b)))
-
-
-def larger(a: X, b: X) -> X:
-    """V_MAX of two floats [rule valu.min_max]."""
-    a, b = by_mode(a), by_mode(b)
-    tie = (bits_of(a) & bits_of(b)).bits(type(a))
-    return _by_nan_rules(a, b, (a == b).select(tie, (a > b).select(a, b)))
-
-
-def saturated(wide: I64, kind: type[A]) -> A:
-    """A wide integer brought into the range of `kind`."""
-    signed = issubclass(kind, Signed)
-    low, high = (-(1 << kind.width - 1), (1 << kind.width - 1) - 1) if signed else (0, (1 << kind.width) - 1)
-    return wide.maximum(low).minimum(high).to(kind)
-
-
-def add(a: A, b: A, clamp: int) -> A:
-    """a + b, saturated with clamp."""
-    return saturated(a.to(I64) + b.to(I64), type(a)) if clamp else a + b
-
-
-def subtract(a: A, b: A, clamp: int) -> A:
-    """a - b, saturated with clamp."""
-    return saturated(a.to(I64) - b.to(I64), type(a)) if clamp else a - b
-
-
-def limited(result: F16, *operands: Float) -> F16:
-    """An f16 result with an overflow from finite operands undone [rule valu.fp16_ovfl]."""
-    if not result.engine.mode.fp16_ovfl:
-        return result
-    overflowed = abs(result) == float("inf")
-    for operand in operands:
-        overflowed = overflowed & (abs(operand) < float("inf"))
-    bits = result.bits(U16)
-    return overflowed.select(bits - 1, bits).bits(F16)
-
-
-def literal_of(like: X, literal: int) -> X:
-    """The literal dword as a constant of a float operand's type."""
-    kind = type(like)
-    return kind(like.engine, like.engine.constant(literal & (1 << kind.width) - 1, kind.width))
-
-
-def low24(value: U32) -> U32:
-    """The low 24 bits."""
-    return value & 0xFFFFFF
-
-
-def signed24(value: I32) -> I32:
-    """The low 24 bits, sign-extended."""
-    return (value << 8) >> 8
-
-
-def with_carry(a: U32, b: U32, carry: Mask) -> U64:
-    """a + b + carry in 64 bits."""
-    return a.to(U64) + b.to(U64) + one_if(carry, a).to(U64)
-
-
-def one_if(mask: Mask, like: U32) -> U32:
-    """1 where the mask is set, else 0."""
-    return mask.select(U32.constant(like.engine, 1), 0)
-
 
 # ---- floats ----------------------------------------------------------------------------------------------------------
 
@@ -244,8 +108,10 @@ def v_fmac_f32(src0: F32, src1: F32, vdst: F32) -> F32:
 
 
 @vop2("v_mul_i32_i24", 6)
-def v_mul_i32_i24(src0: I32, src1: I32) -> I32:
+def v_mul_i32_i24(src0: I32, src1: I32, clamp: int = 0) -> I32:
     """Low half of the product of two signed 24-bit numbers. [12.7]"""
+    if clamp:
+        return saturated(signed24(src0).to(I64) * signed24(src1).to(I64), I32)
     return signed24(src0) * signed24(src1)
 
 
@@ -428,12 +294,6 @@ def v_mul_f16(src0: F16, src1: F16) -> F16:
     return limited(src0 * src1, src0, src1)
 
 
-def multiply_add(a: F16, b: F16, c: F16) -> F16:
-    """a * b + c with two roundings and denormals flushed [rule valu.mad_f16]."""
-    product = limited(flush(flush(a) * flush(b)), a, b)
-    return flush(limited(product + flush(c), product, c))
-
-
 @vop2("v_mac_f16", 35, rules=(LEGACY_MULTIPLY_ADD, *ARITHMETIC_F16))
 def v_mac_f16(src0: F16, src1: F16, vdst: F16) -> F16:
     """D = S0 * S1 + D, not fused. [12.7]"""
@@ -530,8 +390,8 @@ def v_min_i16(src0: I16, src1: I16) -> I16:
     return src0.minimum(src1)
 
 
-@vop2("v_ldexp_f16", 51, rules=ARITHMETIC)
+@vop2("v_ldexp_f16", 51, rules=ARITHMETIC_F16)
 def v_ldexp_f16(src0: F16, src1: I16) -> F16:
     """D = S0 * 2^S1, rounded once. [12.7]"""
     count = src1.maximum(-60).minimum(60).to(I32)
-    return (src0.to(F32) * ((count + 127) << 23).bits(F32)).to(F16)
+    return limited((src0.to(F32) * ((count + 127) << 23).bits(F32)).to(F16), src0)

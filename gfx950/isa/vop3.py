@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gfx950.evidence import Evidence, rule
-from gfx950.isa.registry import Scalar32, vop3
-from gfx950.isa.vop2 import (
+from gfx950.isa.lane_arithmetic import (
     ARITHMETIC,
     ARITHMETIC_F16,
     LEGACY_MULTIPLY_ADD,
@@ -16,6 +15,7 @@ from gfx950.isa.vop2 import (
     add,
     bits_of,
     by_mode,
+    clamped,
     larger,
     limited,
     low24,
@@ -27,6 +27,7 @@ from gfx950.isa.vop2 import (
     smaller,
     subtract,
 )
+from gfx950.isa.registry import Scalar32, vop3
 from gfx950.lanes import (
     B16,
     B32,
@@ -540,9 +541,10 @@ def v_sub_i16(src0: I16, src1: I16, clamp: int = 0) -> I16:
 
 
 @vop3("v_pack_b32_f16", 0x2A0)
-def v_pack_b32_f16(src0: F16, src1: F16) -> B32:
+def v_pack_b32_f16(src0: F16, src1: F16, clamp: int = 0) -> B32:
     """S0 in the low half, S1 in the high half. [12.11]"""
-    return src0.bits(U16).to(U32) | (src1.bits(U16).to(U32) << 16)
+    low, high = (clamped(source, clamp).bits(U16).to(U32) for source in (src0, src1))
+    return low | (high << 16)
 
 
 @vop3("v_min3_f16", 0x1F4, rules=MIN_MAX)
@@ -760,6 +762,11 @@ def _distance(a: U32, b: U32) -> U32:
     return a.maximum(b) - a.minimum(b)
 
 
+def _sum(distances: U32, addend: U32, clamp: int) -> U32:
+    """Saturated with clamp. [6.5]"""
+    return saturated(distances.to(I64) + addend.to(I64), U32) if clamp else distances + addend
+
+
 def _byte_distances(a: U32, b: U32, masked: bool) -> U32:
     """Sum of the four byte distances; masked: bytes with a zero in `b` do not count."""
     total = U32.constant(a.engine, 0)
@@ -770,34 +777,34 @@ def _byte_distances(a: U32, b: U32, masked: bool) -> U32:
 
 
 @vop3("v_sad_u8", 0x1D9, intrinsic="llvm.amdgcn.sad.u8")
-def v_sad_u8(src0: U32, src1: U32, src2: U32) -> U32:
+def v_sad_u8(src0: U32, src1: U32, src2: U32, clamp: int = 0) -> U32:
     """Sum of the four byte distances plus S2. [12.11]"""
-    return _byte_distances(src0, src1, False) + src2
+    return _sum(_byte_distances(src0, src1, False), src2, clamp)
 
 
 @vop3("v_sad_hi_u8", 0x1DA)
-def v_sad_hi_u8(src0: U32, src1: U32, src2: U32) -> U32:
+def v_sad_hi_u8(src0: U32, src1: U32, src2: U32, clamp: int = 0) -> U32:
     """Sum of the four byte distances in the high half plus S2. [12.11]"""
-    return (_byte_distances(src0, src1, False) << 16) + src2
+    return _sum(_byte_distances(src0, src1, False) << 16, src2, clamp)
 
 
 @vop3("v_sad_u16", 0x1DB)
-def v_sad_u16(src0: U32, src1: U32, src2: U32) -> U32:
+def v_sad_u16(src0: U32, src1: U32, src2: U32, clamp: int = 0) -> U32:
     """Sum of the two half distances plus S2. [12.11]"""
     low = _distance(src0.field(0, 16), src1.field(0, 16))
-    return low + _distance(src0.field(16, 16), src1.field(16, 16)) + src2
+    return _sum(low + _distance(src0.field(16, 16), src1.field(16, 16)), src2, clamp)
 
 
 @vop3("v_sad_u32", 0x1DC)
-def v_sad_u32(src0: U32, src1: U32, src2: U32) -> U32:
+def v_sad_u32(src0: U32, src1: U32, src2: U32, clamp: int = 0) -> U32:
     """Distance of S0 and S1 plus S2. [12.11]"""
-    return _distance(src0, src1) + src2
+    return _sum(_distance(src0, src1), src2, clamp)
 
 
 @vop3("v_msad_u8", 0x1E4)
-def v_msad_u8(src0: U32, src1: U32, src2: U32) -> U32:
+def v_msad_u8(src0: U32, src1: U32, src2: U32, clamp: int = 0) -> U32:
     """Sum of the byte distances where S1's byte is not zero, plus S2. [12.11]"""
-    return _byte_distances(src0, src1, True) + src2
+    return _sum(_byte_distances(src0, src1, True), src2, clamp)
 
 
 @vop3("v_lerp_u8", 0x1CD)
@@ -815,28 +822,28 @@ def _quad(src0: U64, src1: U32, masked: bool) -> list[U32]:
     return [_byte_distances((src0 >> 8 * i).to(U32), src1, masked) for i in range(4)]
 
 
-def _packed_quad(src0: U64, src1: U32, src2: U64, masked: bool) -> U64:
-    sums = _quad(src0, src1, masked)
-    halves = [(total + (src2 >> 16 * i).to(U32)) & 0xFFFF for i, total in enumerate(sums)]
+def _packed_quad(src0: U64, src1: U32, src2: U64, masked: bool, clamp: int) -> U64:
+    sums = [d + ((src2 >> 16 * i).to(U32) & 0xFFFF) for i, d in enumerate(_quad(src0, src1, masked))]
+    halves = [total.minimum(0xFFFF) if clamp else total & 0xFFFF for total in sums]
     return join(halves[0] | (halves[1] << 16), halves[2] | (halves[3] << 16))
 
 
 @vop3("v_qsad_pk_u16_u8", 0x1E5)
-def v_qsad_pk_u16_u8(src0: U64, src1: U32, src2: U64) -> U64:
+def v_qsad_pk_u16_u8(src0: U64, src1: U32, src2: U64, clamp: int = 0) -> U64:
     """V_SAD_U8 of four windows of S0, each plus a half of S2, cut to 16 bits. [12.11]"""
-    return _packed_quad(src0, src1, src2, False)
+    return _packed_quad(src0, src1, src2, False, clamp)
 
 
 @vop3("v_mqsad_pk_u16_u8", 0x1E6)
-def v_mqsad_pk_u16_u8(src0: U64, src1: U32, src2: U64) -> U64:
+def v_mqsad_pk_u16_u8(src0: U64, src1: U32, src2: U64, clamp: int = 0) -> U64:
     """V_MSAD_U8 of four windows of S0, each plus a half of S2, cut to 16 bits. [12.11]"""
-    return _packed_quad(src0, src1, src2, True)
+    return _packed_quad(src0, src1, src2, True, clamp)
 
 
 @vop3("v_mqsad_u32_u8", 0x1E7)
-def v_mqsad_u32_u8(src0: U64, src1: U32, src2: B128) -> B128:
+def v_mqsad_u32_u8(src0: U64, src1: U32, src2: B128, clamp: int = 0) -> B128:
     """V_MSAD_U8 of four windows of S0, each plus a register of S2. [12.11]"""
-    return B128([total + src2[i] for i, total in enumerate(_quad(src0, src1, True))])
+    return B128([_sum(total, src2[i], clamp) for i, total in enumerate(_quad(src0, src1, True))])
 
 
 # ---- powers of two ---------------------------------------------------------------------------------------------------

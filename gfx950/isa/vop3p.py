@@ -7,7 +7,7 @@ from gfx950.formats import BF16, Format
 from gfx950.formats import F16 as F16_FORMAT
 from gfx950.isa.conversions import half, widened
 from gfx950.isa.registry import vop2, vop3p
-from gfx950.isa.vop2 import (
+from gfx950.isa.lane_arithmetic import (
     ARITHMETIC,
     ARITHMETIC_F16,
     MIN_MAX,

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Any
 
+from gfx950.isa.lane_arithmetic import bits_of, is_signaling, mantissa_bits
 from gfx950.isa.registry import Place, vopc
-from gfx950.isa.vop2 import bits_of, is_signaling, mantissa_bits
-from gfx950.lanes import F16, F32, F64, FLOAT_DENORM, I16, I32, I64, U16, U32, U64, Float, Lanes, Mask
+from gfx950.lanes import F16, F32, F64, FLOAT_DENORM, I16, I32, I64, U16, U32, U64, Float, Lanes, Mask, infinity_bits
 
 Relation = Callable[[Any, Any], Mask]
 
@@ -93,7 +93,7 @@ def float_class(value: Float, wanted: U32) -> Mask:
     """Whether the bit of `wanted` for the value's class is set: 0 signalling NaN, 1 quiet NaN, 2 -inf, 3 -normal,
     4 -denormal, 5 -0, 6 +0, 7 +denormal, 8 +normal, 9 +inf."""
     bits, width, mantissa = bits_of(value), value.width, mantissa_bits(type(value))
-    infinity, normal = (1 << width - 1) - (1 << mantissa), 1 << mantissa
+    infinity, normal = infinity_bits(width), 1 << mantissa
     magnitude = bits & ((1 << width - 1) - 1)
     step = U32.constant(value.engine, 0)
     for threshold in (1, normal, infinity):  # 0 zero, 1 denormal, 2 normal, 3 infinity

@@ -258,9 +258,12 @@ class DecodeError(Exception):
     """Bytes that are no known gfx950 instruction. Message: pc, the bytes, the fields, the nearest known name."""
 
     def __init__(self, message: str, pc: int, word: int) -> None:
-        super().__init__(message)
+        super().__init__(message, pc, word)
         self.pc = pc
         self.word = word
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 @dataclass

@@ -91,7 +91,8 @@ def run_machine_case(
     )
     watched = None if watch is None else (getattr(outputs, watch.output), watch.byte)
     for name, grid, arguments in launches:
-        total.add(module[name][grid, THREADS](*arguments, options=options, watch=watched))
+        here = watched if watched is not None and any(a is watched[0] for a in arguments) else None
+        total.add(module[name][grid, THREADS](*arguments, options=options, watch=here))
     return outputs, total
 
 

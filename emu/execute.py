@@ -11,16 +11,34 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from emu.modifiers import (
-    apply_clamp,
     apply_neg_abs,
     apply_omod,
     dpp_lanes,
     sdwa_merge,
     sdwa_select,
 )
+from gfx950.evidence import Evidence, rule
 from gfx950.isa.encoding import LITERAL, Decoded
+from gfx950.isa.lane_arithmetic import clamped
 from gfx950.isa.registry import Instruction, Parameter
-from gfx950.lanes import F16, F32, F64, U32, U64, Engine, Float, Lanes, Mask, Mode, Raw, Words, float_bits, join, split
+from gfx950.lanes import (
+    F16,
+    F32,
+    F64,
+    U16,
+    U32,
+    U64,
+    Engine,
+    Float,
+    Lanes,
+    Mask,
+    Mode,
+    Raw,
+    Words,
+    float_bits,
+    join,
+    split,
+)
 
 VCC, M0, EXEC = 106, 124, 126
 SCALAR_REGISTERS = 128
@@ -34,6 +52,24 @@ ACCVGPR_MOVES = (
 MATRIX_REGISTERS = {0: 8, 1: 8, 2: 6, 3: 6, 4: 4}  # by f8f6f4 format code [isa_digest_core 12]
 INLINE_FLOATS = {240: 0.5, 241: -0.5, 242: 1.0, 243: -1.0, 244: 2.0, 245: -2.0, 246: 4.0, 247: -4.0}
 INLINE_TWO_PI = {16: 0x3118, 32: 0x3E22F983, 64: 0x3FC45F306DC9C882}  # 1 / (2 pi) [isa_digest_core 1]
+FLOAT_PAIRS = ("f16_pair", "bf16_pair", "f32_pair")
+
+rule(
+    "valu.inline_float",
+    Evidence.published,
+    "LLVM's AMDGPU assembler (getOpFltSemantics, isInlinableLiteralBF16): for 16-bit integers it truncates the 32-bit"
+    " constant, which it says is what hardware does; CDNA4 ISA table 23 names half, single and double, 12.7 and 12.9"
+    " half for S1 of V_LDEXP_F16 and V_CMP_CLASS_F16 (of which LLVM says f32)",
+    "An inline float constant is a 32-bit word: f16 in the low half for f16 operands and pairs and those two, the top of"
+    " the f32 in the low half for bf16 ones, the f32 for all others, 16-bit integers too.",
+)
+rule(
+    "valu.inline_half",
+    Evidence.chosen,
+    "the manual says nothing about OP_SEL on a constant; LLVM accepts it",
+    "OP_SEL picks a half of that word, the high half of an integer constant is its sign. An operand of V_FMA_MIX is an"
+    " f16 constant where its OP_SEL_HI bit is set.",
+)
 
 
 class State(Protocol):
@@ -195,8 +231,15 @@ class Operands:
             if code >= 256:
                 raise UnsupportedForm(f"operand {name} must be scalar and is v{code - 256}")
             return self._scalar(code & 0xFF if code < 256 else code, parameter.kind)
-        value = self._source(code, parameter.kind, self._half(name))
+        value = self._source(code, parameter.kind, self._half(name), self._float_place(parameter))
         return self._modified(name, parameter, value)
+
+    def _float_place(self, parameter: Parameter) -> str | None:
+        """The place that says which floats an operand in an integer type holds."""
+        if parameter.place != "mixed":
+            return parameter.place
+        op_sel_hi = self.fields["op_sel_hi"] | self.fields["op_sel_hi2"] << 2
+        return "f16_pair" if op_sel_hi >> int(parameter.name[-1]) & 1 else None
 
     def _matrix_operand(self, parameter: Parameter) -> Any:
         """As many registers as the format needs (CBSZ for A, BLGP for B: 8, 6 or 4), zeros behind them."""
@@ -241,7 +284,17 @@ class Operands:
             value = self._dpp(value)
         if self.decoded.sdwa is not None and index < 2:
             value = self._sdwa_source(index, parameter, value)
-        neg, absolute = self._signs(index)
+        return self._signed(value, parameter, *self._signs(index))
+
+    def _signed(self, value: Lanes, parameter: Parameter, neg: int, absolute: int) -> Lanes:
+        """NEG and ABS, of floats in integer types too. Those of pairs are for bodies that ask for them. [6.2.1]"""
+        if parameter.place == "bf16":
+            word = U16(self.engine, value.raw)
+            word = word & 0x7FFF if absolute else word
+            return word ^ 0x8000 if neg else word
+        asked = self.decoded.form == "VOP3" and self.instruction.parameter("neg") is not None
+        if (neg or absolute) and parameter.place in FLOAT_PAIRS and not asked:
+            raise UnsupportedForm(f"neg or abs on the pair {parameter.name}: its meaning is not documented")
         return apply_neg_abs(value, neg, absolute)
 
     def _signs(self, index: int) -> tuple[int, int]:
@@ -270,7 +323,9 @@ class Operands:
         sdwa = self.decoded.sdwa
         assert sdwa is not None
         code = self._source_code(f"src{index}")
-        whole = U32(self.engine, self._code_raw(code, 32))
+        constant = self._constant_word(code, parameter.kind, parameter.place)
+        raw = self._code_raw(code, 32) if constant is None else self.engine.constant(constant, 32)
+        whole = U32(self.engine, raw)
         return sdwa_select(whole, sdwa[f"src{index}_sel"], sdwa[f"src{index}_sext"], parameter.kind)
 
     def _scalar(self, code: int, kind: Any) -> Any:
@@ -278,7 +333,7 @@ class Operands:
             return kind([U32(self.engine, self.state.sgpr(code + i)) for i in range(kind.count)])
         return kind(self.engine, self._code_raw(code, kind.width))
 
-    def _source(self, code: int, kind: Any, half: int = 0) -> Any:
+    def _source(self, code: int, kind: Any, half: int = 0, place: str | None = None) -> Any:
         if code >= 256:
             return self._registers(code - 256, kind, half)
         if issubclass(kind, Words):
@@ -287,8 +342,19 @@ class Operands:
         if self.instruction.encoding == "VOP3P" and kind.width == 64 and code >= 128:
             word = U32(self.engine, self._code_raw(code, 32))  # both registers of a pair are the 32-bit constant
             return join(word, word).bits(kind)
-        raw = self._code_raw(code, kind.width, half)
-        return kind(self.engine, raw)
+        constant = self._constant_word(code, kind, place) if kind.width <= 32 else None
+        if constant is None:
+            return kind(self.engine, self._code_raw(code, kind.width, half))
+        part = constant >> 16 * half if kind.width < 32 else constant
+        return kind(self.engine, self.engine.constant(part & (1 << kind.width) - 1, kind.width))
+
+    def _constant_word(self, code: int, kind: Any, place: str | None) -> int | None:
+        """The 32 bits of a constant as an operand of up to 32 bits. [rules valu.inline_float, valu.inline_half]"""
+        if code in INLINE_FLOATS or code == 248:
+            if place in ("bf16", "bf16_pair"):
+                return (self._inline_bits(code, 32) or 0) >> 16
+            return self._inline_bits(code, 16 if kind is F16 or place in ("f16", "f16_pair") else 32)
+        return self._inline_bits(code, 32)
 
     def _registers(self, index: int, kind: Any, half: int = 0) -> Any:
         count = max(1, _words_of(kind))
@@ -362,9 +428,7 @@ class Operands:
         """VOP3P: the body on the low results' halves, then on the high ones'. 32-bit types take register pairs."""
         parameters = self.instruction.parameters
         halves = [self.instruction.body(*(self._packed_source(p, high) for p in parameters)) for high in (0, 1)]
-        halves = [
-            apply_clamp(h, self.engine.mode) if self.fields["clamp"] and isinstance(h, Float) else h for h in halves
-        ]
+        halves = [clamped(h) if self.fields["clamp"] and isinstance(h, Float) else h for h in halves]
         if halves[0].width == 32:
             words = [h.bits(U32) for h in halves]
         else:
@@ -384,9 +448,6 @@ class Operands:
         if kind.width == 32:
             raw = self.state.vgpr(code - 256 + half) if code >= 256 else self._packed_scalar(code, half)
             value: Lanes = kind(self.engine, raw)
-        elif 128 <= code < 256:
-            word = U32(self.engine, self.engine.constant(self._packed_inline(code, kind), 32))
-            value = kind(self.engine, self.engine.apply("trunc", 16, (word >> 16 if half else word).raw))
         else:
             value = self._source(code, kind, half)
         neg = (fields["neg_hi"] if high else fields["neg"]) >> index & 1
@@ -394,11 +455,6 @@ class Operands:
 
     def _packed_scalar(self, code: int, half: int) -> Raw:
         return self.state.sgpr(code + half) if code < 128 else self._code_raw(code, 32)
-
-    def _packed_inline(self, code: int, kind: type[Lanes]) -> int:
-        """Packed f16 constants stand in the low half; packed integers see the 32-bit constant. [isa_digest_core 1]"""
-        bits = self._inline_bits(code, 16 if kind is F16 and code >= 240 else 32)
-        return 0 if bits is None else bits
 
     # ---- writing --------------------------------------------------------------------------------------------------
 
@@ -449,7 +505,7 @@ class Operands:
         if isinstance(value, Float):
             value = apply_omod(value, extra.get("omod", 0), self.engine.mode)
             if extra.get("clamp"):
-                value = apply_clamp(value, self.engine.mode)
+                value = clamped(value)
         if self.decoded.sdwa is not None and "dst_sel" in self.decoded.sdwa and value.width < 64:
             old = U32(self.engine, self.state.vgpr(self.fields["vdst"]))
             word = U32(self.engine, self.engine.apply("zext", 32, value.raw)) if value.width < 32 else value.bits(U32)
@@ -457,15 +513,16 @@ class Operands:
         return value
 
     def _narrow_result(self, value: Lanes) -> U32:
-        """A 16-bit result: native VOP3 instructions but the legacy ones keep the other half, the rest zero it.
-        [isa_digest_core 7]"""
+        """A 16-bit result: OP_SEL[3] puts it high and keeps the low half; low, native VOP3 instructions but the legacy
+        ones keep the high half, the rest zero it. [12.11 V_MAD_F16, V_MAD_LEGACY_F16, V_MAC_F16]"""
         wide = U32(self.engine, self.engine.apply("zext", 32, value.raw))
-        if self.instruction.encoding != "VOP3" or "_legacy_" in self.instruction.name:
+        if self.decoded.form != "VOP3":
             return wide
+        native, legacy = self.instruction.encoding == "VOP3", "_legacy_" in self.instruction.name
         old = U32(self.engine, self.state.vgpr(self.fields["vdst"]))
-        if self.fields["op_sel"] >> 3 & 1:
+        if self.fields["op_sel"] >> 3 & 1 and (native or self.instruction.name == "v_mac_f16"):
             return (wide << 16) | (old & 0xFFFF)
-        return wide | (old & 0xFFFF0000)
+        return wide | (old & 0xFFFF0000) if native and not legacy else wide
 
     def _write_mask_result(self, value: Mask) -> None:
         """A compare's or carry's bits: active lanes, zeros elsewhere, all 64 replaced. [3.9]"""

@@ -1,6 +1,6 @@
-"""What wraps an instruction's operands and results: neg, abs, omod, clamp, DPP lane maps, SDWA selects.
+"""What wraps an instruction's operands and results: neg, abs, omod, DPP lane maps, SDWA selects.
 
-[CDNA4 ISA 6.2, 6.5, 13.3.7-9; isa_digest_core 7, 9, 10]
+[CDNA4 ISA 6.2, 13.3.7-9; isa_digest_core 7, 9, 10]
 """
 
 from __future__ import annotations
@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from emu.errors import EmulatorError
-from gfx950.lanes import U32, Engine, Float, Lanes, Mode
+from gfx950.isa.lane_arithmetic import limited
+from gfx950.lanes import F16, U32, Engine, Float, Lanes, Mode
 
 
 def apply_neg_abs(value: Lanes, neg: int, absolute: int) -> Lanes:
@@ -21,19 +22,14 @@ def apply_neg_abs(value: Lanes, neg: int, absolute: int) -> Lanes:
 
 
 def apply_omod(value: Float, omod: int, mode: Mode) -> Float:
-    """Output modifier 1: *2, 2: *4, 3: /2; ignored with IEEE or with output denormals on. [6.2.2]"""
+    """Output modifier 1: *2, 2: *4, 3: /2; ignored with IEEE or output denormals. [6.2.2, rule valu.fp16_ovfl]"""
     if omod == 0 or mode.ieee or mode.denorm(value.width) & 2:
         return value
     scaled = value * (2.0, 4.0, 0.5)[omod - 1]
+    if isinstance(value, F16) and isinstance(scaled, F16):
+        scaled = limited(scaled, value)
     zero = type(value).constant(value.engine, 0.0)
     return (scaled == 0.0).select(zero, scaled)
-
-
-def apply_clamp(value: Float, mode: Mode) -> Float:
-    """To [0, 1]; a NaN becomes 0 with DX10_CLAMP, else it stays. [6.5, T4]"""
-    zero, one = (type(value).constant(value.engine, x) for x in (0.0, 1.0))
-    clamped = (value > one).select(one, (value > zero).select(value, zero))
-    return clamped if mode.dx10_clamp else value.is_nan().select(value, clamped)
 
 
 def dpp_lanes(ctrl: int, pc: int) -> tuple[list[int], list[bool]]:
@@ -111,4 +107,4 @@ def sdwa_merge(old: U32, word: U32, select: int, unused: int) -> U32:
     return part
 
 
-__all__ = ["apply_clamp", "apply_neg_abs", "apply_omod", "dpp_lanes", "sdwa_merge", "sdwa_select"]
+__all__ = ["apply_neg_abs", "apply_omod", "dpp_lanes", "sdwa_merge", "sdwa_select"]

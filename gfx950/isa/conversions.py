@@ -7,8 +7,8 @@ from gfx950.evidence import Evidence, rule
 from gfx950.formats import BF16 as BF16_FORMAT
 from gfx950.formats import E4M3FN, E5M2, Format
 from gfx950.formats import F16 as F16_FORMAT
-from gfx950.isa.registry import vop1, vop3
-from gfx950.isa.lane_arithmetic import ARITHMETIC, ARITHMETIC_F16, by_mode, limited, saturated
+from gfx950.isa.lane_arithmetic import ARITHMETIC, ARITHMETIC_F16, by_mode, clamped, limited, saturated
+from gfx950.isa.registry import Bf16, vop1, vop3
 from gfx950.lanes import B32, F16, F32, F64, I16, I32, I64, U16, U32, U64, join
 
 NARROW = (
@@ -174,9 +174,9 @@ def v_cvt_sr_bf16_f32(src0: F32, src1: U32, vdst: B32, op_sel: int = 0) -> B32:
 
 
 @vop3("v_cvt_pk_bf16_f32", 0x268, rules=(formats.ROUNDING, formats.SUBNORMALS, formats.NAN_CODE))
-def v_cvt_pk_bf16_f32(src0: F32, src1: F32) -> B32:
+def v_cvt_pk_bf16_f32(src0: F32, src1: F32, clamp: int = 0) -> B32:
     """S0 and S1 as bf16, S0 low, to nearest even. [12.11]"""
-    return _packed(by_mode(src0), by_mode(src1), BF16_FORMAT)
+    return _packed(clamped(by_mode(src0), clamp), clamped(by_mode(src1), clamp), BF16_FORMAT)
 
 
 @vop1("v_cvt_f32_fp8", 84, intrinsic="llvm.amdgcn.cvt.f32.fp8", rules=(formats.NAN_CODE,))
@@ -191,24 +191,24 @@ def v_cvt_f32_bf8(src0: U32) -> F32:
     return widened(src0, E5M2)
 
 
-def _widened_pair(word: U32, form: Format) -> U64:
-    return join(widened(word, form).bits(U32), widened(word >> form.bits, form).bits(U32))
+def _widened_pair(word: U32, form: Format, clamp: int) -> U64:
+    return join(*(clamped(widened(word >> low, form), clamp).bits(U32) for low in (0, form.bits)))
 
 
 @vop1("v_cvt_pk_f32_fp8", 86, intrinsic="llvm.amdgcn.cvt.pk.f32.fp8", rules=(formats.NAN_CODE,))
-def v_cvt_pk_f32_fp8(src0: U32) -> U64:
+def v_cvt_pk_f32_fp8(src0: U32, clamp: int = 0) -> U64:
     """The low two bytes from e4m3fn to a register pair of f32; SDWA picks the high word. [12.8]"""
-    return _widened_pair(src0, E4M3FN)
+    return _widened_pair(src0, E4M3FN, clamp)
 
 
 @vop1("v_cvt_pk_f32_bf8", 87, intrinsic="llvm.amdgcn.cvt.pk.f32.bf8", rules=(formats.NAN_CODE,))
-def v_cvt_pk_f32_bf8(src0: U32) -> U64:
+def v_cvt_pk_f32_bf8(src0: U32, clamp: int = 0) -> U64:
     """The low two bytes from e5m2 to a register pair of f32; SDWA picks the high word. [12.8]"""
-    return _widened_pair(src0, E5M2)
+    return _widened_pair(src0, E5M2, clamp)
 
 
 @vop1("v_cvt_f32_bf16", 91)
-def v_cvt_f32_bf16(src0: U16) -> F32:
+def v_cvt_f32_bf16(src0: Bf16) -> F32:
     """bf16 to f32: the bits move up by 16. [12.8]"""
     return (src0.to(U32) << 16).bits(F32)
 
@@ -238,9 +238,9 @@ def _pair(low: F16 | U16 | I16, high: F16 | U16 | I16) -> B32:
 
 
 @vop3("v_cvt_pk_f16_f32", 0x267, rules=ARITHMETIC_F16)
-def v_cvt_pk_f16_f32(src0: F32, src1: F32) -> B32:
+def v_cvt_pk_f16_f32(src0: F32, src1: F32, clamp: int = 0) -> B32:
     """S0 and S1 as f16, S0 low, to nearest even. [12.11]"""
-    return _pair(half(src0), half(src1))
+    return _pair(clamped(half(src0), clamp), clamped(half(src1), clamp))
 
 
 def _toward_zero(value: F32) -> F16:
@@ -254,9 +254,9 @@ def _toward_zero(value: F32) -> F16:
 
 
 @vop3("v_cvt_pkrtz_f16_f32", 0x296, intrinsic="llvm.amdgcn.cvt.pkrtz", rules=(TOWARD_ZERO, *ARITHMETIC))
-def v_cvt_pkrtz_f16_f32(src0: F32, src1: F32) -> B32:
+def v_cvt_pkrtz_f16_f32(src0: F32, src1: F32, clamp: int = 0) -> B32:
     """S0 and S1 as f16, S0 low, toward zero. [12.11]"""
-    return _pair(_toward_zero(src0), _toward_zero(src1))
+    return _pair(clamped(_toward_zero(src0), clamp), clamped(_toward_zero(src1), clamp))
 
 
 # ---- integers --------------------------------------------------------------------------------------------------------

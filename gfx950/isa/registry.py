@@ -15,6 +15,8 @@ Parameters        ssrc0 ssrc1 src0 src1 src2 data0 data1 addr   operand fields o
                   mode: Mode                                     the MODE fields in force
                   lds: Lds, memory: Global | Scalar              memory; address: U64 is the finished address
                   sbase: B128, smem_offset: U64                  descriptor and byte offset of a scalar buffer access
+                  src0: Bf16, F16Pair, Bf16Pair, F32Pair, Mixed  floats that the lane types do not have
+                  src1: F16Integer, F16Mask                      integers whose inline constants are those of f16
 Results           in order; a plain type goes to vdst / sdst, Mask (after it or alone) to vcc / sdst, `Scc`, `Exec`,
                   `Pc`, `M0` to the register named, `ToSrc0` back into the src0 register, `Scalar32` to an SGPR in the
                   vdst field.
@@ -37,7 +39,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, TypeVar
 
 from gfx950.evidence import Rule
-from gfx950.lanes import U32, U64, LaneMemory, Lanes, Mask, Mode, ScalarMemory, Words
+from gfx950.lanes import I16, U16, U32, U64, LaneMemory, Lanes, Mask, Mode, ScalarMemory, Words
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,14 @@ Scalar32 = Annotated[U32, Place("scalar")]  # an operand or result that is one s
 Lds = Annotated[LaneMemory, Place("lds")]
 Global = Annotated[LaneMemory, Place("global")]
 Scalar = Annotated[ScalarMemory, Place("scalar_memory")]
+# Floats in integer types: what an inline constant of the operand is, and whose signs NEG and ABS change.
+Bf16 = Annotated[U16, Place("bf16")]
+F16Integer = Annotated[I16, Place("f16")]
+F16Mask = Annotated[U32, Place("f16")]
+F16Pair = Annotated[U32, Place("f16_pair")]
+Bf16Pair = Annotated[U32, Place("bf16_pair")]
+F32Pair = Annotated[U64, Place("f32_pair")]
+Mixed = Annotated[U32, Place("mixed")]  # f32, or an f16 half where the operand's OP_SEL_HI bit is set
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from gfx950.isa.conversions import (
     narrowed_stochastic,
     widened,
 )
-from gfx950.isa.registry import vop3
+from gfx950.isa.registry import Bf16, Bf16Pair, F16Pair, F32Pair, vop3
 from gfx950.isa.vop1 import v_prng_b32
 from gfx950.lanes import B192, B512, B1024, F16, F32, I32, U16, U32, U64, join, split
 
@@ -120,7 +120,8 @@ def _define(name: str, opcode: int, body: Callable[..., Any], types: dict[str, A
 
 _MERGED = {"vdst": U32, "op_sel": int, "return": U32}
 _DESTINATION = {8: "one word of D", 4: "one byte of D"}
-_HALF_TYPES: dict[str, Any] = {"f32": F32, "f16": F16, "bf16": U16}
+_ONE: dict[str, Any] = {"f32": F32, "f16": F16, "bf16": Bf16}
+_PAIR: dict[str, Any] = {"f32": F32Pair, "f16": F16Pair, "bf16": Bf16Pair}
 
 
 def _define_pair(opcode: int, name: str, form: Format, source: str) -> None:
@@ -137,7 +138,9 @@ def _define_pair(opcode: int, name: str, form: Format, source: str) -> None:
         types = {"src0": F32, "src1": F32, "src2": U32, **_MERGED}
         _define(f"pk_{name}_f32", opcode, from_f32, types, text, TO_NARROW)
     else:
-        _define(f"pk_{name}_{source}", opcode, from_halves, {"src0": U32, "src1": U32, **_MERGED}, text, TO_NARROW)
+        _define(
+            f"pk_{name}_{source}", opcode, from_halves, {"src0": _PAIR[source], "src1": U32, **_MERGED}, text, TO_NARROW
+        )
 
 
 def _define_stochastic(opcode: int, name: str, form: Format, source: str) -> None:
@@ -146,7 +149,7 @@ def _define_stochastic(opcode: int, name: str, form: Format, source: str) -> Non
     def body(src0: Any, src1: Any, src2: Any, vdst: Any, op_sel: int = 0) -> Any:
         return _into(vdst, _stochastic([_wide(src0)], src1, src2, form)[0], 8, op_sel)
 
-    types = {"src0": _HALF_TYPES[source], "src1": U32, "src2": U32, **_MERGED}
+    types = {"src0": _ONE[source], "src1": U32, "src2": U32, **_MERGED}
     text = f"One {source} number over the scale as {form.name} with random part S1 into one byte of D"
     _define(f"sr_{name}_{source}", opcode, body, types, text, (STOCHASTIC, *TO_NARROW))
 
@@ -159,7 +162,7 @@ def _define_stochastic_fp4(opcode: int, source: str) -> None:
         low, high = _stochastic(values, src1, src2, E2M1)
         return into_byte(vdst, low | (high << 4), op_sel)
 
-    types = {"src0": U64 if source == "f32" else U32, "src1": U32, "src2": U32, **_MERGED}
+    types = {"src0": _PAIR[source], "src1": U32, "src2": U32, **_MERGED}
     text = f"Two {source} numbers over the scale as e2m1 with random parts into one byte of D"
     _define(f"sr_pk_fp4_{source}", opcode, body, types, text, (STOCHASTIC, RANDOM_SEQUENCE, *TO_NARROW))
 
@@ -226,7 +229,7 @@ def _define_widened(opcode: int, name: str, form: Format, target: str) -> None:
         value = scaler(src1, False)(widened(src0 >> 8 * (op_sel & 3), form))
         return value if target == "f32" else half(value)
 
-    types = {"src0": U32, "src1": U32, "op_sel": int, "return": _HALF_TYPES[target]}
+    types = {"src0": U32, "src1": U32, "op_sel": int, "return": _ONE[target]}
     _define(f"{target}_{name}", opcode, body, types, f"One {form.name} number times the scale as {target}", (SCALE,))
 
 

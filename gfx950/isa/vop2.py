@@ -19,7 +19,7 @@ from gfx950.isa.lane_arithmetic import (
     subtract,
     with_carry,
 )
-from gfx950.isa.registry import vop2
+from gfx950.isa.registry import F16Integer, vop2
 from gfx950.lanes import (
     B32,
     F16,
@@ -391,7 +391,7 @@ def v_min_i16(src0: I16, src1: I16) -> I16:
 
 
 @vop2("v_ldexp_f16", 51, rules=ARITHMETIC_F16)
-def v_ldexp_f16(src0: F16, src1: I16) -> F16:
+def v_ldexp_f16(src0: F16, src1: F16Integer) -> F16:
     """D = S0 * 2^S1, rounded once. [12.7]"""
     count = src1.maximum(-60).minimum(60).to(I32)
     return limited((src0.to(F32) * ((count + 127) << 23).bits(F32)).to(F16), src0)

@@ -6,13 +6,13 @@ from gfx950.evidence import Evidence, rule
 from gfx950.formats import BF16, Format
 from gfx950.formats import F16 as F16_FORMAT
 from gfx950.isa.conversions import half, widened
-from gfx950.isa.registry import vop2, vop3p
 from gfx950.isa.lane_arithmetic import (
     ARITHMETIC,
     ARITHMETIC_F16,
     MIN_MAX,
     A,
     add,
+    clamped,
     flush,
     larger,
     limited,
@@ -20,6 +20,7 @@ from gfx950.isa.lane_arithmetic import (
     smaller,
     subtract,
 )
+from gfx950.isa.registry import Bf16Pair, F16Pair, Mixed, vop2, vop3p
 from gfx950.isa.vop3 import MINIMUM_MAXIMUM, maximum, minimum
 from gfx950.lanes import B32, F16, F32, I16, I32, I64, U16, U32, U64, fma, join, split
 
@@ -72,9 +73,9 @@ def v_pk_mad_i16(src0: I16, src1: I16, src2: I16, clamp: int = 0) -> I16:
 
 
 @vop3p("v_pk_mul_lo_u16", 1, packed=True, rules=(PACKED_NEG,))
-def v_pk_mul_lo_u16(src0: U16, src1: U16) -> U16:
+def v_pk_mul_lo_u16(src0: U16, src1: U16, clamp: int = 0) -> U16:
     """Low half of the product, on both halves. [12.10]"""
-    return src0 * src1
+    return saturated(src0.to(I64) * src1.to(I64), U16) if clamp else src0 * src1
 
 
 @vop3p("v_pk_add_i16", 2, packed=True, rules=(PACKED_NEG,))
@@ -236,20 +237,14 @@ def _mixed(sources: tuple[U32, U32, U32], op_sel: int, op_sel_hi: int, neg: int,
 
 
 def _clamped_half(value: F32, clamp: int) -> U32:
-    result = half(value)
-    if clamp:
-        zero = F16.constant(value.engine, 0.0)
-        kept = zero if value.engine.mode.dx10_clamp else result
-        inside = (result > 1.0).select(F16.constant(value.engine, 1.0), (result > 0.0).select(result, zero))
-        result = result.is_nan().select(kept, inside)
-    return result.bits(U16).to(U32)
+    return clamped(half(value), clamp).bits(U16).to(U32)
 
 
 @vop3p("v_fma_mix_f32", 32, rules=MIX)
 def v_fma_mix_f32(
-    src0: B32,
-    src1: B32,
-    src2: B32,
+    src0: Mixed,
+    src1: Mixed,
+    src2: Mixed,
     op_sel: int = 0,
     op_sel_hi: int = 0,
     op_sel_hi2: int = 0,
@@ -262,9 +257,9 @@ def v_fma_mix_f32(
 
 @vop3p("v_fma_mixlo_f16", 33, rules=MIX)
 def v_fma_mixlo_f16(
-    src0: B32,
-    src1: B32,
-    src2: B32,
+    src0: Mixed,
+    src1: Mixed,
+    src2: Mixed,
     vdst: B32,
     op_sel: int = 0,
     op_sel_hi: int = 0,
@@ -280,9 +275,9 @@ def v_fma_mixlo_f16(
 
 @vop3p("v_fma_mixhi_f16", 34, rules=MIX)
 def v_fma_mixhi_f16(
-    src0: B32,
-    src1: B32,
-    src2: B32,
+    src0: Mixed,
+    src1: Mixed,
+    src2: Mixed,
     vdst: B32,
     op_sel: int = 0,
     op_sel_hi: int = 0,
@@ -301,10 +296,10 @@ def _halves(word: B32) -> tuple[F16, F16]:
 
 
 @vop2("v_pk_fmac_f16", 60, rules=ARITHMETIC_F16)
-def v_pk_fmac_f16(src0: B32, src1: B32, vdst: B32) -> B32:
+def v_pk_fmac_f16(src0: F16Pair, src1: F16Pair, vdst: B32, clamp: int = 0) -> B32:
     """D = S0 * S1 + D, fused, on both halves. [12.7]"""
     pairs = zip(_halves(src0), _halves(src1), _halves(vdst), strict=True)
-    low, high = (limited(fma(a, b, c), a, b, c).bits(U16).to(U32) for a, b, c in pairs)
+    low, high = (clamped(limited(fma(a, b, c), a, b, c), clamp).bits(U16).to(U32) for a, b, c in pairs)
     return low | (high << 16)
 
 
@@ -330,26 +325,26 @@ def _accumulated(start: F32, products: list[F32]) -> F32:
 
 
 @vop3p("v_dot2_f32_bf16", 26, intrinsic="llvm.amdgcn.fdot2.f32.bf16", rules=DOT_FLOAT)
-def v_dot2_f32_bf16(src0: B32, src1: B32, src2: F32, neg: int = 0, neg_hi: int = 0) -> F32:
+def v_dot2_f32_bf16(src0: Bf16Pair, src1: Bf16Pair, src2: F32, neg: int = 0, neg_hi: int = 0) -> F32:
     """Products of the bf16 halves, their sum plus S2. [12.10]"""
     low, high = _products(src0, src1, BF16, neg, neg_hi)
     return flush(flush(low + high) + flush(src2))
 
 
 @vop3p("v_dot2_f32_f16", 35, intrinsic="llvm.amdgcn.fdot2", rules=DOT_FLOAT)
-def v_dot2_f32_f16(src0: B32, src1: B32, src2: F32, neg: int = 0, neg_hi: int = 0) -> F32:
+def v_dot2_f32_f16(src0: F16Pair, src1: F16Pair, src2: F32, neg: int = 0, neg_hi: int = 0) -> F32:
     """S2 plus the products of the f16 halves, low first. [12.10]"""
     return _accumulated(src2, _products(src0, src1, F16_FORMAT, neg, neg_hi))
 
 
 @vop2("v_dot2c_f32_bf16", 22, intrinsic="llvm.amdgcn.fdot2c.f32.bf16", rules=DOT_FLOAT)
-def v_dot2c_f32_bf16(src0: B32, src1: B32, vdst: F32, neg: int = 0, abs: int = 0) -> F32:
+def v_dot2c_f32_bf16(src0: Bf16Pair, src1: Bf16Pair, vdst: F32, neg: int = 0, abs: int = 0) -> F32:
     """D plus the products of the bf16 halves, low first; ABS negates high halves. [12.7]"""
     return _accumulated(vdst, _products(src0, src1, BF16, neg, abs))
 
 
 @vop2("v_dot2c_f32_f16", 55, rules=DOT_FLOAT)
-def v_dot2c_f32_f16(src0: B32, src1: B32, vdst: F32, neg: int = 0, abs: int = 0) -> F32:
+def v_dot2c_f32_f16(src0: F16Pair, src1: F16Pair, vdst: F32, neg: int = 0, abs: int = 0) -> F32:
     """D plus the products of the f16 halves, low first; ABS negates high halves. [12.7]"""
     return _accumulated(vdst, _products(src0, src1, F16_FORMAT, neg, abs))
 

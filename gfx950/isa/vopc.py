@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 from gfx950.isa.lane_arithmetic import bits_of, is_signaling, mantissa_bits
-from gfx950.isa.registry import Place, vopc
+from gfx950.isa.registry import F16Mask, Place, vopc
 from gfx950.lanes import F16, F32, F64, FLOAT_DENORM, I16, I32, I64, U16, U32, U64, Float, Lanes, Mask, infinity_bits
 
 Relation = Callable[[Any, Any], Mask]
@@ -111,7 +111,7 @@ def _define_classes() -> None:
             def classify(src0: Any, src1: Any) -> Mask:
                 return float_class(src0, src1)
 
-            classify.__annotations__ = {"src0": kind, "src1": U32, "return": result}
+            classify.__annotations__ = {"src0": kind, "src1": F16Mask if kind is F16 else U32, "return": result}
             classify.__doc__ = f"The class of S0 is one that S1 asks for{extra}. [12.9]"
             vopc(f"{prefix}_class_{suffix}", opcode + (prefix == "v_cmpx"))(classify)
 

@@ -1,11 +1,13 @@
 """The command line: `gfx950 COMMAND`, also `python -m gfx950`. Commands load their code when they are used.
 
 Results go to standard output, everything else to standard error; nothing is coloured. Exit codes: 0 fine, 1 the bits
-differ, 2 bad usage or bad input, 3 an instruction that is not known, 4 no device or no linker, 130 stopped by Ctrl-C.
+differ, 2 bad usage or bad input, 3 an instruction that is not known, 4 no device or no linker, 70 a mistake in gfx950
+itself (with its traceback), 130 stopped by Ctrl-C.
 """
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib
 import signal
@@ -30,6 +32,7 @@ COMMANDS = {
 
 
 SHOWN = {"traceback": False}
+OWN_MISTAKE = 70  # sysexits.h EX_SOFTWARE; Python's own 1 would read as "the bits differ"
 
 
 class LazyGroup(click.Group):
@@ -78,33 +81,63 @@ def main() -> None:
     try:
         code = cli.main(standalone_mode=False)
     except click.ClickException as error:
-        error.show()
+        with contextlib.suppress(OSError):  # standard error may be full or closed; the code tells all the same
+            error.show()
         sys.exit(2)
     except click.Abort:
-        click.echo("stopped", err=True)
+        say("stopped")
         sys.exit(130)
-    except (ValueError, TypeError, KeyError, OSError) as error:
+    except (ValueError, TypeError, KeyError, OSError, MemoryError) as error:
         fail(error)
     except Exception as error:
         if not type(error).__module__.startswith(("gfx950.", "emu.", "codegen.", "golden.")):
-            raise
+            fail_by_mistake(error)
         fail(error)
     # `--help` and `ctx.exit(n)` give their code as a value here.
     sys.exit(code if isinstance(code, int) else 0)
 
 
+def say(text: str) -> None:
+    """A line on standard error, where that can still be written."""
+    with contextlib.suppress(OSError):
+        click.echo(text, err=True)
+
+
 def fail(error: Exception) -> NoReturn:
     """Prints an error and leaves with its code."""
     if SHOWN["traceback"]:
-        import traceback
-
-        click.echo("".join(traceback.format_exception(error)), err=True)
+        say(traceback_of(error))
         sys.exit(exit_code_of(error))
-    text = error.args[0] if isinstance(error, KeyError) and error.args else error
-    click.echo(f"error: {text}", err=True)
+    say(f"error: {words_of(error)}")
     if isinstance(error, TypeError | KeyError):  # most likely a mistake in a kernel
-        click.echo("`gfx950 --traceback ...` shows where", err=True)
+        say("`gfx950 --traceback ...` shows where")
     sys.exit(exit_code_of(error))
+
+
+def words_of(error: Exception) -> str:
+    """What an error says, without Python's wrapping."""
+    if isinstance(error, KeyError) and error.args:
+        return str(error.args[0])
+    if isinstance(error, MemoryError):
+        return f"this machine has not enough memory for what was asked: {str(error) or 'no more can be had'}"
+    if isinstance(error, OSError) and error.strerror:
+        where = "standard output or a file" if error.filename is None else repr(error.filename)
+        return f"cannot read or write {where}: {error.strerror}"
+    return str(error) or type(error).__name__
+
+
+def traceback_of(error: Exception) -> str:
+    """The Python traceback of an error."""
+    import traceback
+
+    return "".join(traceback.format_exception(error))
+
+
+def fail_by_mistake(error: Exception) -> NoReturn:
+    """Shows where an error was raised that no input should be able to cause."""
+    say(traceback_of(error))
+    say(f"error: {type(error).__name__} is a mistake in gfx950 itself; please report the command with the text above")
+    sys.exit(OWN_MISTAKE)
 
 
 if __name__ == "__main__":

@@ -214,6 +214,8 @@ def layout(
     _check_formats(instruction, formats)
     if not 0 <= op_sel <= 3:
         raise ValueError(f"op_sel {op_sel} picks no byte of a 32-bit scale register; give 0, 1, 2 or 3")
+    if op_sel and not instruction.has_scales:
+        raise ValueError(f"{mnemonic} takes no scales, so it has no scale byte to pick: drop op_sel {op_sel}")
     if operand in ("A", "B"):
         return _input_operand(instruction, operand, formats[operand] or "fp8")
     if operand in ("C", "D"):
@@ -404,8 +406,15 @@ _SHAPES: tuple[tuple[str, int, tuple[tuple[int, int, int, int], ...]], ...] = (
 )
 MATRIX_INSTRUCTIONS: dict[str, MatrixInstruction] = {row.mnemonic: row for row in _instructions()}
 
-_ELEMENT_TEXT = re.compile(r"(scaleA|scaleB|[ABCD])\s*\[(\d+)\]\s*\[(\d+)\](?:\s*(?:\.b|block\s+)(\d+))?")
-_PLACE_TEXT = re.compile(r"(scaleA|scaleB|[ABCD])\s+[va](\d+)\s+lane\s+(\d+)(?:\s*\[(\d+)(?::(\d+))?\])?")
+_ELEMENT_TEXT = re.compile(r"(scaleA|scaleB|[ABCD])\s*\[(\d{1,9})\]\s*\[(\d{1,9})\](?:\s*(?:\.b|block\s+)(\d{1,9}))?")
+_PLACE_TEXT = re.compile(
+    r"(scaleA|scaleB|[ABCD])\s+[va](\d{1,9})\s+lane\s+(\d{1,9})(?:\s*\[(\d{1,9})(?::(\d{1,9}))?\])?"
+)
+
+
+def shown(text: str) -> str:
+    """A text in quotes as messages show it: the beginning of a long one."""
+    return repr(text) if len(text) <= 60 else f"{text[:57]!r}..."
 
 
 def describe_element(
@@ -419,8 +428,8 @@ def describe_element(
     match = _ELEMENT_TEXT.fullmatch(text.strip())
     if match is None:
         raise ValueError(
-            f"cannot read {text!r} as an element; write for example 'B[100][3]' (A[m][k], B[k][n], C[m][n], D[m][n]),"
-            " 'A[3][0] block 2' or 'scaleA[5][1]' (row, k block)"
+            f"cannot read {shown(text)} as an element; write for example 'B[100][3]' (A[m][k], B[k][n], C[m][n],"
+            " D[m][n]), 'A[3][0] block 2' or 'scaleA[5][1]' (row, k block)"
         )
     found = layout(mnemonic, match[1], a_format, b_format, op_sel)
     element = Element(int(match[2]), int(match[3]), int(match[4] or 0))
@@ -447,7 +456,9 @@ def describe_place(
     """
     match = _PLACE_TEXT.fullmatch(text.strip())
     if match is None:
-        raise ValueError(f"cannot read {text!r} as a place; write for example 'B v3 lane 17 [7:4]' or 'D v0 lane 5'")
+        raise ValueError(
+            f"cannot read {shown(text)} as a place; write for example 'B v3 lane 17 [7:4]' or 'D v0 lane 5'"
+        )
     found = layout(mnemonic, match[1], a_format, b_format, op_sel)
     register, lane = int(match[2]), int(match[3])
     high, low = _bit_range(found, match[4], match[5])

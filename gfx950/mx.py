@@ -132,8 +132,9 @@ def scale_bytes(amax: npt.NDArray[np.uint32], rule: str, element: Format = E4M3F
     """
     chosen = _rule(rule)
     _require_element(element)
-    if amax.dtype != np.uint32:
-        raise TypeError(f"amax is given by its float32 bits as uint32, got {amax.dtype}")
+    dtype = getattr(amax, "dtype", type(amax).__name__)
+    if dtype != np.uint32:
+        raise TypeError(f"amax is given by its float32 bits as uint32, got {dtype}")
     if (amax > _INFINITY).any():
         raise ValueError("amax holds a NaN or a negative number; pass the largest magnitude of each block without NaN")
     if chosen is ScaleRule.ROUND_UP:
@@ -183,7 +184,9 @@ def _reciprocals(scales: npt.NDArray[np.uint8]) -> npt.NDArray[np.float64]:
 def _blocks(x: npt.NDArray[np.float32]) -> npt.NDArray[np.uint32]:
     """Bits of `x` with the last axis split into blocks."""
     if not isinstance(x, np.ndarray) or x.dtype != np.float32:
-        raise TypeError(f"quantize takes a float32 array, got {getattr(x, 'dtype', type(x).__name__)}")
+        one = isinstance(x, np.generic)
+        what = f"a single {x.dtype}" if one else getattr(x, "dtype", type(x).__name__)
+        raise TypeError(f"quantize takes a float32 array, got {what}")
     if x.ndim == 0 or x.shape[-1] % BLOCK:
         raise ValueError(f"the last axis holds whole blocks of {BLOCK} values, got shape {x.shape}; pad it with zeros")
     return np.ascontiguousarray(x).view(np.uint32).reshape(*x.shape[:-1], x.shape[-1] // BLOCK, BLOCK)
@@ -191,12 +194,14 @@ def _blocks(x: npt.NDArray[np.float32]) -> npt.NDArray[np.uint32]:
 
 def _rule(name: str) -> ScaleRule:
     """The rule of that name."""
-    if name not in [known.value for known in ScaleRule]:
+    if not isinstance(name, str) or name not in [known.value for known in ScaleRule]:
         raise ValueError(f"scale rules are {', '.join(ScaleRule)}; got {name!r}")
     return ScaleRule(name)
 
 
 def _require_element(element: Format) -> None:
     """MXFP8 has two element formats."""
+    if not isinstance(element, Format):
+        raise TypeError(f"element is a Format (gfx950.formats.E4M3FN or E5M2), got {element!r}")
     if element not in (E4M3FN, E5M2):
         raise ValueError(f"elements of MXFP8 are e4m3fn or e5m2, got {element.name}")

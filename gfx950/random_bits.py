@@ -41,19 +41,35 @@ def philox4x32(counter: NDArray[np.uint32], key: tuple[int, int]) -> NDArray[np.
 
 
 def key_words(key: Key) -> tuple[int, int]:
-    """The two Philox key words of a stream. Raises ValueError for an integer outside 0 .. 2^64-1."""
+    """The two Philox key words of a stream.
+
+    Raises ValueError for an integer outside 0 .. 2^64-1, TypeError for what is neither string nor integer.
+    """
     if isinstance(key, str):
         number = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "little")
+    elif not isinstance(key, int | np.integer):
+        raise TypeError(f"a stream is named by a string or an integer, not by {key!r}")
     elif 0 <= key < 1 << 64:
-        number = key
+        number = int(key)
     else:
         raise ValueError(f"stream key {key} is outside 0 .. 2^64-1; name the stream with a string instead")
     return number & _LOW, number >> 32
 
 
+def size_of(shape: Shape) -> int:
+    """Elements of an array of `shape`. Raises ValueError for anything but whole numbers from 0 on."""
+    sizes = shape if isinstance(shape, tuple) else (shape,)
+    if not all(isinstance(n, int | np.integer) and not isinstance(n, bool) and n >= 0 for n in sizes):
+        raise ValueError(f"the shape is {shape!r}; expected a whole number from 0 on, or a tuple of them")
+    return math.prod(int(n) for n in sizes)
+
+
 def bits32(key: Key, shape: Shape) -> NDArray[np.uint32]:
-    """Uniform words, uint32 of `shape`: flat element i is word i % 4 of the Philox block with counter i // 4."""
-    size = math.prod(shape) if isinstance(shape, tuple) else shape
+    """Uniform words, uint32 of `shape`: flat element i is word i % 4 of the Philox block with counter i // 4.
+
+    Raises ValueError for a shape that no array has, and as `key_words`; the functions below too.
+    """
+    size = size_of(shape)
     blocks = np.arange((size + 3) // 4, dtype=np.uint64)
     counter = np.zeros((blocks.size, 4), dtype=np.uint32)
     counter[:, 0] = (blocks & np.uint64(_LOW)).astype(np.uint32)
@@ -72,7 +88,7 @@ def bell(key: Key, shape: Shape) -> NDArray[np.float32]:
     Six words give twelve 16-bit uniforms, each taken at the middle of its cell; their sum less 6 is a multiple of 2^-16
     that float32 holds exactly.
     """
-    size = math.prod(shape) if isinstance(shape, tuple) else shape
+    size = size_of(shape)
     halves = bits32(key, (size, _HALVES_OF_BELL // 2)).astype("<u4").view("<u2").astype(np.int64)
     total = halves.sum(axis=1) + _HALVES_OF_BELL // 2 - (_HALVES_OF_BELL // 2 << 16)
     scaled: NDArray[np.float32] = total.astype(np.float32) * np.float32(2.0**-16)
@@ -82,8 +98,13 @@ def bell(key: Key, shape: Shape) -> NDArray[np.float32]:
 def integers(key: Key, shape: Shape, low: int, high: int) -> NDArray[np.int64]:
     """int64 of `shape` in low .. high-1: the high half of word * (high - low), so weights differ by at most 2^-32.
 
-    Raises ValueError unless 1 <= high - low <= 2^32.
+    Raises ValueError unless 1 <= high - low <= 2^32 and both fit int64, TypeError unless they are integers.
     """
+    if not all(isinstance(n, int | np.integer) for n in (low, high)):
+        raise TypeError(f"integers from {low!r} to {high!r}: both ends are whole numbers")
+    low, high = int(low), int(high)
+    if low < -(1 << 63) or high > 1 << 63:
+        raise ValueError(f"integers in {low} .. {high - 1}: expected both within int64")
     if not 1 <= high - low <= 1 << 32:
         raise ValueError(f"integers in {low} .. {high - 1}: the range must hold 1 to 2^32 values")
     scaled = bits32(key, shape).astype(np.uint64) * np.uint64(high - low)

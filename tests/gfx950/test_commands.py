@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shlex
-import signal
 import subprocess
 import sys
 import time
@@ -19,23 +18,6 @@ from gfx950.instruction_rules import rules_of
 from gfx950.isa.registry import load
 
 SCALED = "v_mfma_scale_f32_16x16x128_f8f6f4"
-
-
-@pytest.fixture
-def gfx950(monkeypatch, capsys):
-    """`gfx950(*arguments)` -> (exit code, stdout, stderr), through `main` itself."""
-    monkeypatch.delenv("COLUMNS", raising=False)
-    monkeypatch.setattr(signal, "signal", lambda *_: None)
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["gfx950", *map(str, arguments)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as stop:
-            command_line.main()
-        out, err = capsys.readouterr()
-        return stop.value.code, out, err
-
-    return run
 
 
 def process(*arguments, **environment):
@@ -295,16 +277,6 @@ def test_codes_of_the_projects_own_errors():
     codes = [command_line.exit_code_of(e) for e in (UnknownInstruction("x"), DecodeError("x", 0, 0), NoLinker("x"))]
     assert codes == [3, 3, 4]
     assert command_line.exit_code_of(MemoryFault("x")) == 2
-
-
-def test_a_bug_is_a_traceback(gfx950, monkeypatch):
-    def fails(**_):
-        raise ZeroDivisionError
-
-    monkeypatch.setattr(command_line.cli, "main", fails)
-    monkeypatch.setattr(sys, "argv", ["gfx950", "isa"])
-    with pytest.raises(ZeroDivisionError):
-        command_line.main()
 
 
 def test_a_code_of_a_command_is_the_code_of_the_process(gfx950, monkeypatch):

@@ -352,3 +352,14 @@ def test_rules_are_in_the_ledger():
         f"mx.{name}" for name in ["block", "round_up", "round_down", "even", "ceil", "elements", "nonfinite"]
     }
     assert LEDGER["mx.nonfinite"].evidence == Evidence.chosen
+
+
+def test_arguments_of_other_types():
+    with pytest.raises(TypeError, match=r"element is a Format .* got 'e4m3fn'"):
+        quantize(np.zeros(32, np.float32), element="e4m3fn")
+    with pytest.raises(TypeError, match="amax is given by its float32 bits as uint32, got list"):
+        scale_bytes([1], "RoundUp")
+    with pytest.raises(TypeError, match="quantize takes a float32 array, got a single float32"):
+        quantize(np.float32(1))
+    with pytest.raises(ValueError, match="scale rules are RoundDown"):
+        quantize(np.zeros(32, np.float32), np.zeros(3))

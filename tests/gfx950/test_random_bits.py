@@ -117,3 +117,26 @@ def test_bits_are_pinned():
         "bell": "2e5fe0bad91260bb",
         "permutation": "9f3c0ae1980d0a58",
     }
+
+
+@pytest.mark.parametrize("shape", [-1, (-1, 5), (3, -2), 1.5, [3, 4], "a", None, True, (2.0, 3)])
+@pytest.mark.parametrize("draw", [bits32, uniform, bell])
+def test_shapes_that_no_array_has(draw, shape):
+    with pytest.raises(ValueError, match=r"the shape is .*; expected a whole number from 0 on, or a tuple of them"):
+        draw("k", shape)
+
+
+@pytest.mark.parametrize("key", [1.5, None, b"x", np.arange(2)])
+def test_keys_that_name_no_stream(key):
+    with pytest.raises(TypeError, match="a stream is named by a string or an integer, not by"):
+        bits32(key, 2)
+
+
+def test_ranges_that_no_int64_holds():
+    with pytest.raises(TypeError, match=r"integers from 0\.5 to 3: both ends are whole numbers"):
+        integers("k", 3, 0.5, 3)
+    for low in (1 << 63, (1 << 63) - 2):
+        with pytest.raises(ValueError, match="both within int64"):
+            integers("k", 3, low, (1 << 63) + 3)
+    narrow = integers("k", 3, np.int8(-100), np.int8(100))
+    np.testing.assert_array_equal(narrow, integers("k", 3, -100, 100))

@@ -1,7 +1,7 @@
 """Executes one decoded instruction on any engine: operands in, the definition's body, results out.
 
-Everything that wraps an instruction lives here, once: source codes and literals, register files, EXEC masking, DPP, SDWA,
-neg, abs, op_sel, clamp, omod. A `State` holds the registers; the numpy wave and the translator's block are two of them.
+Everything that wraps an instruction lives here, once: source codes and literals, register files, EXEC masking, DPP,
+SDWA, neg, abs, op_sel, clamp, omod. A `State` holds the registers; the numpy wave and the translator's block are two.
 """
 
 from __future__ import annotations
@@ -60,15 +60,15 @@ rule(
     "LLVM's AMDGPU assembler (getOpFltSemantics, isInlinableLiteralBF16): for 16-bit integers it truncates the 32-bit"
     " constant, which it says is what hardware does; CDNA4 ISA table 23 names half, single and double, 12.7 and 12.9"
     " half for S1 of V_LDEXP_F16 and V_CMP_CLASS_F16 (of which LLVM says f32)",
-    "An inline float constant is a 32-bit word: f16 in the low half for f16 operands and pairs and those two, the top of"
-    " the f32 in the low half for bf16 ones, the f32 for all others, 16-bit integers too.",
+    "An inline float constant is a 32-bit word: f16 in the low half for f16 operands and pairs and those two, the top"
+    " of the f32 in the low half for bf16 ones, the f32 for all others, 16-bit integers too.",
 )
 rule(
     "valu.inline_half",
     Evidence.chosen,
     "the manual says nothing about OP_SEL on a constant; LLVM accepts it",
     "OP_SEL picks a half of that word, the high half of an integer constant is its sign. An operand of V_FMA_MIX is an"
-    " f16 constant where its OP_SEL_HI bit is set.",
+    " f16 constant where its OP_SEL_HI bit is set. Both registers of a packed f32 pair are the constant.",
 )
 
 
@@ -247,7 +247,8 @@ class Operands:
         count = MATRIX_REGISTERS.get(self.fields["cbsz" if parameter.place == "matrix_a" else "blgp"])
         if count is None or code < 0:
             raise UnsupportedForm(
-                f"pc 0x{self.decoded.pc:x}: {self.instruction.name} with format {self.fields['cbsz']}, {self.fields['blgp']}: formats are 0..4 in vector registers"
+                f"pc 0x{self.decoded.pc:x}: {self.instruction.name} with format {self.fields['cbsz']},"
+                f" {self.fields['blgp']}: formats are 0..4 in vector registers"
             )
         check_run(code, count)
         words = [U32(self.engine, self.state.vgpr(code + i)) for i in range(count)]

@@ -1,12 +1,14 @@
-"""Constants, halves, signs and clamps by the operand's own format: LLVM's assembler says which bits a constant stands for.
+"""Constants, halves, signs and clamps by the operand's own format.
 
-The assembler turns the bits of a constant in the operand's format into its inline code; the executor must turn the code
-back into these bits.
+LLVM's assembler says which bits a constant stands for: it turns the bits in the operand's format into the inline code;
+the executor must turn the code back into them.
 """
 
 import numpy as np
 import pytest
+from kernel_builds import compile_c
 
+from emu.dispatch import Device
 from emu.execute import UnsupportedForm
 from emu.memory import Memory
 from emu.wave import Wave
@@ -191,3 +193,41 @@ def test_the_exponent_of_a_flushed_denormal_is_that_of_zero(assemble):
     code = assemble("v_frexp_exp_i32_f32_e32 v0, v1")
     assert run(code, Mode(denorm32=0), v1=1) == run(code, Mode(denorm32=0), v1=0) == 0
     assert run(code, v1=1) == -148 & M32
+
+
+# ---- compiled C ------------------------------------------------------------------------------------------------------
+
+# LLVM writes {1, 0} as the inline constant 1.0 of v_dot2c, and picks halves of packed constants with op_sel.
+COMPILED = """
+typedef _Float16 h2 __attribute__((ext_vector_type(2)));
+typedef float f2 __attribute__((ext_vector_type(2)));
+KERNEL k(GLOBAL const h2 *in, GLOBAL float *out, GLOBAL h2 *halves, GLOBAL f2 *pairs) {
+  u32 i = ITEM; h2 x = in[i]; float c = (float)i;
+  h2 low = {1, 0}, high = {0, 4}, both = {-2, -2};
+  out[4 * i] = __builtin_amdgcn_fdot2(x, low, c, 0);
+  out[4 * i + 1] = __builtin_amdgcn_fdot2(x, high, c, 0);
+  out[4 * i + 2] = __builtin_amdgcn_fdot2(x, both, c, 0);
+  out[4 * i + 3] = __builtin_fmaf((float)x.x, (float)x.y, 4.0f);
+  halves[4 * i] = x + low; halves[4 * i + 1] = x * high; halves[4 * i + 2] = x * both + low;
+  halves[4 * i + 3] = x * low + high;
+  f2 y = {(float)x.x, (float)x.y}, one = {1, 1}, first = {1, 0};
+  pairs[2 * i] = y + one; pairs[2 * i + 1] = y * first;
+}
+"""
+
+
+def test_compiled_constants_of_packed_operands():
+    x = np.random.default_rng(1).integers(-50, 50, (64, 2)).astype(np.float16)
+    out, halves, pairs = (
+        np.zeros((64, 4), np.float32),
+        np.zeros((64, 4, 2), np.float16),
+        np.zeros((64, 2, 2), np.float32),
+    )
+    Device().load(compile_c(COMPILED))["k"][1, 64](x, out, halves, pairs)
+    a, b = x.astype(np.float32).T
+    c = np.arange(64, dtype=np.float32)
+    assert np.array_equal(out, np.stack([a + c, 4 * b + c, -2 * (a + b) + c, a * b + 4], axis=1))
+    low, high = np.array([1, 0], np.float16), np.array([0, 4], np.float16)
+    assert np.array_equal(halves, np.stack([x + low, x * high, x * np.float16(-2) + low, x * low + high], axis=1))
+    y = x.astype(np.float32)
+    assert np.array_equal(pairs, np.stack([y + 1, y * low.astype(np.float32)], axis=1))

@@ -3,36 +3,30 @@
 from __future__ import annotations
 
 import functools
+import io
 import itertools
 import re
-import subprocess
+import signal
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 from elftools.elf.elffile import ELFFile
 
+sys.path.insert(0, str(Path(__file__).parent))  # for llvm_tools
 
-class AssemblyError(Exception):
-    """LLVM's assembler refused the text; the message is its own."""
+from llvm_tools import LlvmError, assembled
+
+from gfx950 import __main__ as command_line
 
 
 @functools.lru_cache(maxsize=4096)
 def _assemble_lines(lines: tuple[str, ...]) -> tuple[bytes, ...]:
     text = ".text\n" + "".join(f"line{i}: {line}\n" for i, line in enumerate(lines)) + "end_of_lines:\n"
-    with tempfile.TemporaryDirectory() as folder:
-        source, target = Path(folder, "x.s"), Path(folder, "x.o")
-        source.write_text(text)
-        command = [sys.executable, "-m", "ziglang", "clang", "-target", "amdgcn-amd-amdhsa", "-mcpu=gfx950", "-c"]
-        run = subprocess.run([*command, str(source), "-o", str(target)], capture_output=True, text=True, check=False)
-        if run.returncode:
-            raise AssemblyError(run.stderr)
-        with target.open("rb") as file:
-            elf = ELFFile(file)
-            code = elf.get_section_by_name(".text").data()
-            symbols = {s.name: s["st_value"] for s in elf.get_section_by_name(".symtab").iter_symbols()}
+    elf = ELFFile(io.BytesIO(assembled(text)))
+    code = elf.get_section_by_name(".text").data()
+    symbols = {s.name: s["st_value"] for s in elf.get_section_by_name(".symtab").iter_symbols()}
     starts = [symbols[f"line{i}"] for i in range(len(lines))] + [symbols["end_of_lines"]]
     return tuple(code[a:b] for a, b in itertools.pairwise(starts))
 
@@ -57,9 +51,26 @@ def assemble_accepted() -> Callable[[Sequence[str]], dict[str, bytes]]:
         kept = list(lines)
         try:
             return dict(zip(kept, _assemble_lines(tuple(kept)), strict=True))
-        except AssemblyError as error:
+        except LlvmError as error:
             refused = {int(n) - 2 for n in re.findall(r"^[^\n:]*:(\d+):\d+: error:", str(error), re.MULTILINE)}
         kept = [line for i, line in enumerate(kept) if i not in refused]
         return dict(zip(kept, _assemble_lines(tuple(kept)), strict=True))
+
+    return run
+
+
+@pytest.fixture
+def gfx950(monkeypatch, capsys) -> Callable[..., tuple[int, str, str]]:
+    """`gfx950(*arguments)` -> (exit code, stdout, stderr), through the command line's `main` itself."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["gfx950", *map(str, arguments)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as stop:
+            command_line.main()
+        out, err = capsys.readouterr()
+        return stop.value.code, out, err
 
     return run

@@ -1,10 +1,9 @@
 """`gfx950 emit`: its files, its numbers, and what happens without a linker."""
 
+import functools
 import json
 import re
 import shlex
-import signal
-import sys
 from dataclasses import dataclass
 
 import pytest
@@ -38,23 +37,13 @@ class Package:
 
 
 @pytest.fixture
-def emit(tmp_path, monkeypatch, capsys):
+def emit(tmp_path, monkeypatch, gfx950):
     """`emit(*arguments)` -> (exit code, stdout, stderr), with a package named `doubler` and the real ones."""
     real = packages.kernel_package
     monkeypatch.setattr(packages, "kernel_package", lambda n: Package(n) if n == "doubler" else real(n))
-    monkeypatch.setattr(signal, "signal", lambda *_: None)
-    monkeypatch.delenv("COLUMNS", raising=False)
     monkeypatch.chdir(tmp_path)
 
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["gfx950", "emit", *map(str, arguments)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as stop:
-            command_line.main()
-        out, err = capsys.readouterr()
-        return stop.value.code, out, err
-
-    return call
+    return functools.partial(gfx950, "emit")
 
 
 def test_emit_writes_every_stage(emit, tmp_path):

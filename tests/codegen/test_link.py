@@ -1,11 +1,11 @@
 """Finding ld.lld and linking code objects with it."""
 
 import shutil
-import subprocess
 import sys
 
 import numpy as np
 import pytest
+from llvm_tools import compiled
 
 import codegen.link as module
 from codegen.link import LinkError, NoLinker, find_linker, link
@@ -16,12 +16,6 @@ __attribute__((address_space(1))) int counter = 7;
 __attribute__((address_space(1))) int *__attribute__((address_space(1))) pointer = &counter;
 __attribute__((amdgpu_kernel)) void k(__attribute__((address_space(1))) int *a) { a[0] = *pointer; }
 """
-
-
-def compiled(source: str) -> bytes:
-    command = [sys.executable, "-m", "ziglang", "clang", "-target", "amdgcn-amd-amdhsa", "-mcpu=gfx950", "-O2"]
-    command += ["-nogpulib", "-x", "c", "-c", "-", "-o", "-"]
-    return subprocess.run(command, input=source.encode(), capture_output=True, check=True).stdout
 
 
 @pytest.fixture

@@ -5,15 +5,14 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
-import subprocess
-import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
+
+from llvm_tools import assembled, compiled, linked, run_tool
 
 from emu.dispatch import Device
 
-ZIG = (sys.executable, "-m", "ziglang")
-TARGET = ("-target", "amdgcn-amd-amdhsa", "-mcpu=gfx950")
 FOLDER = Path(tempfile.gettempdir()) / "gfx950-test-kernels"
 
 HEADER = """
@@ -33,15 +32,10 @@ typedef signed char i8; typedef short i16; typedef int i32; typedef long long i6
 """
 
 
-def _run(command: tuple[str, ...], source: str) -> None:
-    run = subprocess.run(command, input=source, capture_output=True, text=True, check=False)
-    assert run.returncode == 0, run.stderr
-
-
 @functools.cache
 def compile_c(source: str, level: str = "-O2") -> bytes:
     """The code object of C kernels; HEADER stands in front of the source."""
-    return _build(HEADER + source, "c", (level, "-nogpulib", "-ffp-contract=off"))
+    return _kept(f"c|{level}|{HEADER}{source}", lambda: linked(compiled(HEADER + source, level)))
 
 
 @functools.cache
@@ -63,18 +57,17 @@ def assemble_kernel(body: str, directives: str = "", name: str = "k") -> bytes:
 {directives}
 .end_amdhsa_kernel
 """
-    return _build(source, "assembler", ())
+    return _kept(source, lambda: linked(assembled(source)))
 
 
-def _build(source: str, language: str, options: tuple[str, ...]) -> bytes:
+def _kept(key: str, make: Callable[[], bytes]) -> bytes:
+    """What `make` made for this key, in this run or an earlier one."""
     FOLDER.mkdir(exist_ok=True)
-    key = hashlib.sha256(f"{language}|{options}|{source}".encode()).hexdigest()[:24]
-    target = FOLDER / f"{key}.hsaco"
+    target = FOLDER / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.hsaco"
     if not target.exists():
-        with tempfile.TemporaryDirectory() as folder:
-            part, whole = Path(folder, "k.o"), Path(folder, "k.hsaco")
-            _run((*ZIG, "clang", *TARGET, *options, "-x", language, "-c", "-", "-o", str(part)), source)
-            _run((*ZIG, "ld.lld", "-shared", str(part), "-o", str(whole)), "")
+        with tempfile.TemporaryDirectory(dir=FOLDER) as folder:
+            whole = Path(folder, "k.hsaco")
+            whole.write_bytes(make())
             whole.replace(target)
     return target.read_bytes()
 
@@ -89,7 +82,7 @@ def compile_for_host(source: str, level: str = "-O2") -> ctypes.CDLL:
         with tempfile.TemporaryDirectory() as folder:
             whole = Path(folder, "k.so")
             options = (level, "-ffp-contract=off", "-shared", "-fPIC", "-fno-sanitize=undefined", "-x", "c", "-")
-            _run((*ZIG, "cc", *options, "-o", str(whole)), HEADER + source)
+            run_tool("cc", *options, "-o", str(whole), source=HEADER + source)
             whole.replace(target)
     return ctypes.CDLL(str(target))
 

@@ -1,21 +1,18 @@
 """Code objects from LLVM's C compiler, LLVM's assembler and llvmlite, and damaged ones."""
 
 import dataclasses
-import functools
 import random
 import struct
-import subprocess
-import sys
 
+import llvm_tools
 import msgpack
 import numpy as np
 import pytest
+from llvm_tools import assembled, linked, object_of
 from llvmlite import binding, ir
 
 from emu.code_object import MACHINES, decode_descriptor, load
 from emu.errors import CodeObjectError
-
-ZIG = (sys.executable, "-m", "ziglang")
 
 C_SOURCE = r"""
 #define space(n) __attribute__((address_space(n)))
@@ -37,30 +34,8 @@ __attribute__((amdgpu_kernel)) void second(space(1) int *a, short s, double d) {
 """
 
 
-@functools.cache
-def clang(source: str, *options: str, language: str = "c", target: str = "amdgcn-amd-amdhsa") -> bytes:
-    command = [*ZIG, "clang", "-target", target, *options, "-x", language, "-c", "-", "-o", "-"]
-    return subprocess.run(command, input=source.encode(), capture_output=True, check=True).stdout
-
-
 def compiled(version: int = 5, *options: str) -> bytes:
-    return clang(C_SOURCE, "-mcpu=gfx950", "-O2", "-nogpulib", f"-mcode-object-version={version}", *options)
-
-
-def assembled(source: str, cpu: str = "gfx950") -> bytes:
-    return clang(source, f"-mcpu={cpu}", language="assembler")
-
-
-@functools.cache
-def linked(data: bytes) -> bytes:
-    import tempfile
-    from pathlib import Path
-
-    with tempfile.TemporaryDirectory() as folder:
-        source, target = Path(folder, "a.o"), Path(folder, "a.hsaco")
-        source.write_bytes(data)
-        subprocess.run([*ZIG, "ld.lld", "-shared", str(source), "-o", str(target)], check=True)
-        return target.read_bytes()
+    return llvm_tools.compiled(C_SOURCE, f"-mcode-object-version={version}", *options)
 
 
 def kernel_source(directives: str = "", body: str = "s_endpgm", name: str = "k") -> str:
@@ -422,11 +397,11 @@ def test_data_that_is_no_elf_file_is_named(data, message):
 
 def test_host_objects_are_named():
     with pytest.raises(CodeObjectError, match=r"for X86_64 \(e_machine 62\), not for an AMD GPU.*\n.*\n.*host code"):
-        load(clang("int f;", target="x86_64-linux-gnu"))
+        load(object_of("int f;", target="x86_64-linux-gnu"))
     with pytest.raises(CodeObjectError, match=r"for AARCH64 \(e_machine 183\)"):
-        load(clang("int f;", target="aarch64-linux-gnu"))
+        load(object_of("int f;", target="aarch64-linux-gnu"))
     with pytest.raises(CodeObjectError, match=r"for MIPS \(e_machine 8\)"):
-        load(clang("int f;", target="mips64-linux-gnu"))
+        load(object_of("int f;", target="mips64-linux-gnu"))
 
 
 def test_every_machine_number_is_llvms_and_only_runnable_ones_load():
@@ -451,7 +426,7 @@ def test_old_versions_and_other_systems_are_named():
     with pytest.raises(CodeObjectError, match=r"ABI version 1, which is code object V3"):
         load(data)
     with pytest.raises(CodeObjectError, match="OS/ABI 66 and type 1"):
-        load(clang("", "-mcpu=gfx950", target="amdgcn-mesa-mesa3d", language="assembler"))
+        load(object_of("", "-mcpu=gfx950", target="amdgcn-mesa-mesa3d", language="assembler"))
 
 
 def test_wave32_is_refused():

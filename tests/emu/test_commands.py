@@ -4,18 +4,15 @@ import functools
 import json
 import re
 import shlex
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from llvm_tools import assembled, compiled
 
 from emu.code_object import load
 from emu.contained_rules import contained_rules
 from emu.run_arguments import parse_argument, written_together
-from gfx950 import __main__ as command_line
 from gfx950.evidence import Evidence
 
 C_SOURCE = r"""
@@ -45,32 +42,14 @@ k:
 """
 
 
-@functools.cache
-def clang(source, language):
-    command = [sys.executable, "-m", "ziglang", "clang", "-target", "amdgcn-amd-amdhsa", "-mcpu=gfx950"]
-    command += ["-O2", "-nogpulib", "-ffp-contract=off"] if language == "c" else []
-    command += ["-x", language, "-c", "-", "-o", "-"]
-    return subprocess.run(command, input=source.encode(), capture_output=True, check=True).stdout
-
-
 @pytest.fixture
-def run(tmp_path, monkeypatch, capsys):
+def run(tmp_path, monkeypatch, gfx950):
     """`run(*arguments)` -> (exit code, stdout, stderr) of `gfx950 run` in a folder with kernels.o and x.npy."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("COLUMNS", raising=False)
-    monkeypatch.setattr(signal, "signal", lambda *_: None)
-    (tmp_path / "kernels.o").write_bytes(clang(C_SOURCE, "c"))
+    (tmp_path / "kernels.o").write_bytes(compiled(C_SOURCE))
     np.save("x.npy", np.arange(128, dtype=np.int32))
 
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["gfx950", "run", *map(str, arguments)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as stop:
-            command_line.main()
-        out, err = capsys.readouterr()
-        return stop.value.code, out, err
-
-    return call
+    return functools.partial(gfx950, "run")
 
 
 SCALE = ("kernels.o", "--kernel", "scale", "--grid", "2", "--block", "64")
@@ -126,7 +105,7 @@ def test_the_example_of_the_help_text_runs(run, tmp_path):
     assert len(example) == 1
     source = C_SOURCE.replace("__attribute__((amdgpu_kernel)) void add", "static void add")
     source = source.replace("__attribute__((amdgpu_kernel)) void empty", "static void empty")
-    (tmp_path / "scale.o").write_bytes(clang(source, "c"))
+    (tmp_path / "scale.o").write_bytes(compiled(source))
     code, _, err = run(*shlex.split(example[0]))
     assert (code, err) == (0, "")
     np.testing.assert_array_equal(np.load("y.npy"), np.arange(128, dtype=np.int32) * 3)
@@ -182,7 +161,7 @@ def test_two_outputs_need_two_files(run, tmp_path):
 
 @pytest.mark.parametrize("engine", ["host", "numpy"])
 def test_an_unknown_instruction_exits_with_3_pc_bytes_fields_and_nearest(run, tmp_path, engine):
-    (tmp_path / "bad.o").write_bytes(clang(UNKNOWN, "assembler"))
+    (tmp_path / "bad.o").write_bytes(assembled(UNKNOWN))
     code, out, err = run("bad.o", "--grid", "1", "--block", "64", "--engine", engine)
     assert (code, out) == (3, "")
     assert re.search(r"pc 0x[0-9a-f]+: unknown SOPP opcode 31 in 0xbf9f0000 \(simm16=0 op=31\); nearest known: s_", err)
@@ -244,7 +223,7 @@ def test_a_level_that_is_not_reached_lists_what_is_weaker(run, tmp_path):
 
 
 def test_unknown_code_is_below_every_level(run, tmp_path):
-    (tmp_path / "bad.o").write_bytes(clang(UNKNOWN, "assembler"))
+    (tmp_path / "bad.o").write_bytes(assembled(UNKNOWN))
     code, _, err = run("bad.o", "--grid", "1", "--block", "64", "--min-evidence", "chosen")
     assert code == 2
     assert "unknown instruction: pc" in err
@@ -252,7 +231,7 @@ def test_unknown_code_is_below_every_level(run, tmp_path):
 
 def test_jumps_through_registers_are_told():
     source = UNKNOWN.replace(".long 0xbf9f0000", "s_setpc_b64 s[2:3]")
-    code = load(clang(source, "assembler"))
+    code = load(assembled(source))
     found = contained_rules(code, code.kernel())
     assert found.indirect
     assert found.mnemonics == ("s_setpc_b64",)
@@ -263,7 +242,7 @@ def test_jumps_through_registers_are_told():
 
 
 def test_contained_rules_are_weakest_first():
-    code = load(clang(C_SOURCE, "c"))
+    code = load(compiled(C_SOURCE))
     found = contained_rules(code, code.kernel("add"))
     assert found.weakest == Evidence.chosen
     assert [r.evidence for r in found.rules] == sorted(r.evidence for r in found.rules)

@@ -1,18 +1,16 @@
 """The state a wave starts in, against hand-written layouts and small Python models of the dispatcher."""
 
 import dataclasses
-import functools
 import itertools
 import math
 import struct
-import subprocess
-import sys
 
 import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from llvm_tools import assembled, compiled
 
 from emu.code_object import Argument, Kernel, decode_descriptor, load
 from emu.errors import LaunchError, MemoryFault
@@ -20,14 +18,7 @@ from emu.launch_state import Geometry, build_kernarg, mode_register, place, prep
 from emu.memory import Memory
 
 
-@functools.cache
-def compiled(source: str, *options: str) -> bytes:
-    command = [sys.executable, "-m", "ziglang", "clang", "-target", "amdgcn-amd-amdhsa", "-mcpu=gfx950", "-O2"]
-    command += ["-nogpulib", *options, "-x", "c", "-c", "-", "-o", "-"]
-    return subprocess.run(command, input=source.encode(), capture_output=True, check=True).stdout
-
-
-def assembled(directives: str) -> Kernel:
+def assembled_kernel(directives: str) -> Kernel:
     source = f"""
 .globl k
 .p2align 8
@@ -43,11 +34,7 @@ k:
 {directives}
 .end_amdhsa_kernel
 """
-    command = [sys.executable, "-m", "ziglang", "clang", "-target", "amdgcn-amd-amdhsa", "-mcpu=gfx950"]
-    command += ["-x", "assembler", "-c", "-", "-o", "-"]
-    return load(
-        subprocess.run(command, input=source.encode(), capture_output=True, check=True).stdout, 0x10000
-    ).kernel()
+    return load(assembled(source), 0x10000).kernel()
 
 
 BARE = decode_descriptor(bytes(64))
@@ -141,7 +128,7 @@ PIECES = [
 def test_enabled_registers_are_packed_in_the_abis_order(chosen):
     enabled = [bool(chosen >> i & 1) for i in range(len(PIECES))]
     lines = [f".amdhsa_{name} {int(on)}" for (name, _), on in zip(PIECES, enabled, strict=True)]
-    found = assembled("\n".join([*lines, ".amdhsa_private_segment_fixed_size 84", ".amdhsa_kernarg_size 8"]))
+    found = assembled_kernel("\n".join([*lines, ".amdhsa_private_segment_fixed_size 84", ".amdhsa_kernarg_size 8"]))
     memory = Memory()
     geometry = Geometry.of_blocks((5, 6, 7), 192)
     launch = prepare(found, geometry, [bytes(8)], memory, dispatch_id=0x1122334455667788)
@@ -159,7 +146,8 @@ def test_enabled_registers_are_packed_in_the_abis_order(chosen):
 
 
 def test_a_user_sgpr_count_beyond_the_enabled_ones_moves_the_system_registers():
-    found = assembled(".amdhsa_user_sgpr_count 7\n.amdhsa_user_sgpr_kernarg_segment_ptr 1\n.amdhsa_kernarg_size 8")
+    enabled = ".amdhsa_user_sgpr_count 7\n.amdhsa_user_sgpr_kernarg_segment_ptr 1\n.amdhsa_kernarg_size 8"
+    found = assembled_kernel(enabled)
     (state,) = waves(prepare(found, Geometry.of_blocks(9, 64), [bytes(8)], Memory()), (8, 0, 0))
     assert state.sgprs[7] == 8
     assert state.initialised == 8
@@ -176,7 +164,7 @@ def test_kernel_arguments_are_preloaded_and_the_prologue_is_skipped():
     again = prepare(found, ONE, [0, 0], Memory(), preload_prologue=True)
     assert waves(again, (0, 0, 0))[0].pc == found.entry
     preload = "user_sgpr_kernarg_preload"
-    shifted = assembled(f".amdhsa_{preload}_offset 1\n.amdhsa_{preload}_length 3\n.amdhsa_kernarg_size 16")
+    shifted = assembled_kernel(f".amdhsa_{preload}_offset 1\n.amdhsa_{preload}_length 3\n.amdhsa_kernarg_size 16")
     block = struct.pack("<IIII", 11, 22, 33, 44)
     (state,) = waves(prepare(shifted, ONE, [block], Memory()), (0, 0, 0))
     assert state.sgprs[:5].tolist() == [22, 33, 44, 0, 0]
@@ -198,11 +186,11 @@ def test_the_mode_register_takes_each_field_to_its_place():
         ("exception_int_div_zero 1", 1 << 18),
     ]
     off = "\n".join(f".amdhsa_{name[:-1]}0" for name, _ in fields)
-    assert mode_register(assembled(off).descriptor) == 0
+    assert mode_register(assembled_kernel(off).descriptor) == 0
     for name, bits in fields:
         rest = "\n".join(f".amdhsa_{other[:-1]}0" for other, _ in fields if other != name)
-        assert mode_register(assembled(f"{rest}\n.amdhsa_{name}").descriptor) == bits
-    assert mode_register(assembled("").descriptor) == 0x3C0
+        assert mode_register(assembled_kernel(f"{rest}\n.amdhsa_{name}").descriptor) == bits
+    assert mode_register(assembled_kernel("").descriptor) == 0x3C0
 
 
 # --- what the pointers point at ----

@@ -2,13 +2,10 @@
 
 import random
 import struct
-import subprocess
-import sys
-import tempfile
-from pathlib import Path
 
 import numpy as np
 import pytest
+from llvm_tools import assembled
 
 from emu.dispatch import Device, RunOptions
 from emu.launch_state import Geometry
@@ -54,13 +51,7 @@ FULL = "s_mov_b64 exec, -1"
 
 
 def build(body):
-    with tempfile.TemporaryDirectory() as folder:
-        source, target = Path(folder, "k.s"), Path(folder, "k.o")
-        source.write_text(KERNEL.format(body=body))
-        command = [sys.executable, "-m", "ziglang", "clang", "-target", "amdgcn-amd-amdhsa", "-mcpu=gfx950", "-c"]
-        run = subprocess.run([*command, str(source), "-o", str(target)], capture_output=True, text=True, check=False)
-        assert run.returncode == 0, run.stderr
-        return target.read_bytes()
+    return assembled(KERNEL.format(body=body))
 
 
 def run(code, engine, workgroups=1, threads=64, host_threads=1):

@@ -1,8 +1,5 @@
 """LDS geometry: allocation, phases, and bank conflicts against a count by hand."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
@@ -168,10 +165,5 @@ def _assembly(plan):
     return f"{name} {registers(count, 4) + ', ' if 'rtn' in name else ''}v1, {data}{offsets}"
 
 
-def test_assembler_knows_every_instruction_and_width(tmp_path):
-    pytest.importorskip("ziglang")
-    source = tmp_path / "all.s"
-    source.write_text("".join(_assembly(plan) + "\n" for plan in lds.PLANS.values()))
-    command = [sys.executable, "-m", "ziglang", "clang", "-target", "amdgcn-amd-amdhsa", "-mcpu=gfx950", "-c"]
-    done = subprocess.run([*command, source, "-o", tmp_path / "all.o"], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[:2000]
+def test_assembler_knows_every_instruction_and_width(assemble_lines):
+    assert all(assemble_lines([_assembly(plan) for plan in lds.PLANS.values()]))

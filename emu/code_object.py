@@ -196,7 +196,7 @@ class CodeObject:
             raise CodeObjectError(f"the code object has {len(self.kernels)} kernels, so name one: {names}")
         if name in self.kernels:
             return self.kernels[name]
-        near = difflib.get_close_matches(name, self.kernels, 1)
+        near = difflib.get_close_matches(str(name), self.kernels, 1)
         raise CodeObjectError(
             f"no kernel {name!r} in the code object",
             expected=f"one of: {names}",
@@ -213,9 +213,10 @@ def load(source: bytes | bytearray | memoryview | str | PathLike[str], base: int
 
     Linked objects keep their segments' places; relocatable ones get their sections laid out in order, a global offset
     table if they need one, and their relocations applied.
-    Raises CodeObjectError for anything that is not a gfx950 code object, and OSError for an unreadable path.
+    Raises CodeObjectError for anything that is not a gfx950 code object, OSError for an unreadable path and TypeError
+    for a source that is neither bytes nor a path.
     """
-    data = Path(source).read_bytes() if isinstance(source, str | PathLike) else bytes(source)
+    data = _contents(source)
     if base % PAGE or base < 0:
         raise ValueError(f"base {base:#x} is not a multiple of {PAGE}; addresses in code objects are aligned to pages")
     target, version = _check_header(data)
@@ -225,6 +226,31 @@ def load(source: bytes | bytearray | memoryview | str | PathLike[str], base: int
         raise
     except Exception as problem:  # whatever the ELF and msgpack readers stumble over in damaged input
         raise _damaged(f"{type(problem).__name__}: {problem}") from problem
+
+
+def _contents(source: bytes | bytearray | memoryview | str | PathLike[str]) -> bytes:
+    """The bytes of a source, which may be a pipe or a device: no more of them than a code object can have."""
+    if isinstance(source, bytes | bytearray | memoryview):
+        return bytes(source)
+    if not isinstance(source, str | PathLike):
+        raise TypeError(f"a code object is given by its bytes or its path, not by a {type(source).__name__}")
+    if not str(source):
+        raise FileNotFoundError("the path of the code object is empty")
+    try:
+        with Path(source).open("rb") as file:
+            data = bytearray()
+            while len(data) <= LARGEST_IMAGE and (part := file.read(1 << 20)):
+                data += part
+    except OSError as problem:
+        problem.filename = problem.filename or str(source)
+        raise
+    if len(data) > LARGEST_IMAGE:
+        raise CodeObjectError(
+            f"{source} has more than {LARGEST_IMAGE} bytes",
+            expected="a code object, which is an ELF file of some kilobytes to megabytes",
+            advice="check the path",
+        )
+    return bytes(data)
 
 
 def _read(data: bytes, base: int, target: str, version: int) -> CodeObject:

@@ -18,12 +18,13 @@ if TYPE_CHECKING:
     from emu.run_arguments import RunArgument
 
 SHOWN_RULES = 6
+LONGEST_SIZE = 20  # digits
 
 
 def _sizes(context: click.Context, option: click.Parameter, value: str) -> tuple[int, ...]:
     """The numbers of X[,Y[,Z]]; a usage error for anything but one to three whole numbers above 0."""
     parts = value.split(",")
-    if len(parts) > 3 or not all(p.isdecimal() and int(p) > 0 for p in parts):
+    if len(parts) > 3 or not all(p.isdecimal() and len(p) < LONGEST_SIZE and int(p) > 0 for p in parts):
         what = f"{value!r} is not one to three whole numbers above 0, as in 4 or 4,2,1"
         raise click.BadParameter(what, context, option)
     return tuple(int(p) for p in parts)

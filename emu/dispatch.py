@@ -99,7 +99,7 @@ class Device:
     """One emulated MI355X: an address space, loaded code, and how launches run."""
 
     def __init__(self, options: RunOptions | None = None) -> None:
-        self.options = options or RunOptions()
+        self.options = _options(options) or RunOptions()
         self.memory = Memory()
 
     def load(self, source: bytes | str | PathLike[str]) -> Module:
@@ -134,6 +134,14 @@ class Module:
         if key not in self._machines:
             self._machines[key] = _machine(self.device.memory, self.code, kernel, longest)
         return self._machines[key]
+
+
+def _options(options: RunOptions | None) -> RunOptions | None:
+    if options is not None and not isinstance(options, RunOptions):
+        raise LaunchError(
+            f"the options are {options!r}", expected="a RunOptions, for example RunOptions(engine='numpy')"
+        )
+    return options
 
 
 def _machine(memory: Memory, code: CodeObject, kernel: Kernel, longest: int) -> Machine:
@@ -176,7 +184,13 @@ class LaunchableKernel:
 
         watch: an argument array and a byte offset in it whose last writer the report names.
         """
-        device, chosen = self.module.device, options or self.module.device.options
+        device, chosen = self.module.device, _options(options) or self.module.device.options
+        if not isinstance(geometry, Geometry):
+            raise LaunchError(
+                f"the geometry is {geometry!r}",
+                expected="a Geometry, or kernel[workgroups, threads](...)",
+                kernel=self.kernel.name,
+            )
         self._refuse_scratch()
         mapped: dict[int, int] = {}
         try:
@@ -205,11 +219,15 @@ class LaunchableKernel:
 
     def _watched(self, watch: tuple[np.ndarray[Any, Any], int], mapped: Mapping[int, int]) -> tuple[int, int]:
         """The device addresses of the watched byte."""
-        array, offset = watch
-        if id(array) not in mapped or not 0 <= offset < array.nbytes:
+        array, offset = watch if isinstance(watch, tuple) and len(watch) == 2 else (None, None)
+        known = isinstance(offset, int | np.integer) and array is not None and id(array) in mapped
+        if not known or not 0 <= offset < array.nbytes:
+            what = (
+                f"byte {offset!r} of the watched array" if isinstance(watch, tuple) and len(watch) == 2 else repr(watch)
+            )
             raise LaunchError(
-                f"byte {offset} of the watched array cannot be watched",
-                expected="an array among the arguments, and an offset inside it",
+                f"{what} cannot be watched",
+                expected="watch=(array, offset): an array among the arguments, and a byte offset inside it",
                 kernel=self.kernel.name,
             )
         first = mapped[id(array)] + offset
@@ -221,6 +239,12 @@ class LaunchableKernel:
         """The arguments with arrays replaced by device addresses, which `mapped` takes up by identity."""
         if isinstance(arguments, bytes):
             return arguments
+        if not isinstance(arguments, Sequence | Mapping) or isinstance(arguments, str):
+            raise LaunchError(
+                f"the arguments are a {type(arguments).__name__}",
+                expected="a sequence in the kernel's order, a mapping by name, or the kernarg block as bytes",
+                kernel=self.kernel.name,
+            )
         named = isinstance(arguments, Mapping)
         items: dict[Any, Any] = dict(arguments) if isinstance(arguments, Mapping) else dict(enumerate(arguments))
         for name, value in items.items():

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -118,6 +119,11 @@ class Geometry:
 
     grid: Dimensions
     block: Dimensions
+
+    def __post_init__(self) -> None:
+        for what, value in (("grid (work-items)", self.grid), ("block", self.block)):
+            if not isinstance(value, tuple) or len(value) != GRID_DIMENSIONS or _dimensions(value, what) != value:
+                raise LaunchError(f"the {what} is {value!r}", expected="a tuple of three whole numbers")
 
     @staticmethod
     def of_items(items: int | Sequence[int], block: int | Sequence[int]) -> Geometry:
@@ -418,30 +424,40 @@ def prepare(
     Raises LaunchError for a geometry, LDS size, register need or argument that the chip or the kernel cannot have.
     """
     _check_launch(kernel, geometry, dynamic_lds)
-    queue_address = _map_bytes(memory, _queue(), f"queue of {kernel.name}")
-    try:
+    private = kernel.descriptor.private_segment + DYNAMIC_STACK_BYTES * kernel.descriptor.uses_dynamic_stack
+    with _mapped_together(memory) as mapped:
+        queue_address = mapped(_queue(), f"queue of {kernel.name}")
         if isinstance(arguments, bytes):
             kernarg = _finished_block(kernel, arguments)
         else:
             kernarg = build_kernarg(
                 kernel, arguments, geometry, dynamic_lds=dynamic_lds, queue_address=queue_address, hidden=hidden
             )
-    except LaunchError:
-        memory.unmap(queue_address)
-        raise
-    padded = kernarg.ljust(-(-len(kernarg) // KERNARG_SLOT) * KERNARG_SLOT, b"\0")
-    kernarg_address = _map_bytes(memory, padded, f"kernarg of {kernel.name}")
-    private = kernel.descriptor.private_segment + DYNAMIC_STACK_BYTES * kernel.descriptor.uses_dynamic_stack
-    packet = _packet(kernel, geometry, kernarg_address, private, kernel.descriptor.group_segment + dynamic_lds)
-    packet_address = _map_bytes(memory, packet, f"dispatch packet of {kernel.name}")
+        padded = kernarg.ljust(-(-len(kernarg) // KERNARG_SLOT) * KERNARG_SLOT, b"\0")
+        kernarg_address = mapped(padded, f"kernarg of {kernel.name}")
+        packet = _packet(kernel, geometry, kernarg_address, private, kernel.descriptor.group_segment + dynamic_lds)
+        packet_address = mapped(packet, f"dispatch packet of {kernel.name}")
     return Launch(
         kernel, geometry, kernarg, kernarg_address, packet_address, queue_address, dispatch_id, dynamic_lds, private,
         preload_prologue,
     )  # fmt: skip
 
 
-def _map_bytes(memory: Memory, data: bytes, name: str) -> int:
-    return memory.map(np.array(bytearray(data), np.uint8), writable=False, name=name)
+@contextmanager
+def _mapped_together(memory: Memory) -> Iterator[Callable[[bytes, str], int]]:
+    """Gives what maps bytes read-only and returns their address; after an error none of them stays mapped."""
+    addresses: list[int] = []
+
+    def mapped(data: bytes, name: str) -> int:
+        addresses.append(memory.map(np.array(bytearray(data), np.uint8), writable=False, name=name))
+        return addresses[-1]
+
+    try:
+        yield mapped
+    except BaseException:
+        for address in addresses:
+            memory.unmap(address)
+        raise
 
 
 def _finished_block(kernel: Kernel, block: bytes) -> bytes:
@@ -491,10 +507,10 @@ def _check_launch(kernel: Kernel, geometry: Geometry, dynamic_lds: int) -> None:
             kernel=kernel.name,
         )
     group = kernel.descriptor.group_segment
-    if dynamic_lds < 0 or group + dynamic_lds > LDS_BYTES:
+    if not isinstance(dynamic_lds, int | np.integer) or dynamic_lds < 0 or group + dynamic_lds > LDS_BYTES:
         raise LaunchError(
-            f"the workgroup asks for {group} + {dynamic_lds} bytes of LDS",
-            expected=f"0 to {LDS_BYTES} bytes",
+            f"the workgroup asks for {group} + {dynamic_lds!r} bytes of LDS",
+            expected=f"a whole number, 0 to {LDS_BYTES} bytes in all",
             kernel=kernel.name,
         )
     _check_registers(kernel, items)

@@ -70,7 +70,11 @@ def _as_bytes(array: npt.NDArray[np.generic], name: str, writable: bool) -> Byte
         raise TypeError(f"buffer {name!r} is a {type(array).__name__}; map takes a numpy array (tensors: `.numpy()`)")
     if array.dtype.hasobject:
         raise TypeError(f"buffer {name!r} has dtype {array.dtype}, which holds Python objects, not bytes")
-    if array.dtype.byteorder == ">":
+    if isinstance(array, np.ma.MaskedArray):
+        raise TypeError(
+            f"buffer {name!r} is a masked array, whose mask a kernel does not see; pass its .filled() values"
+        )
+    if array.dtype.newbyteorder("<") != array.dtype:
         raise ValueError(f"buffer {name!r} is big-endian ({array.dtype}); the chip is little-endian, so convert it")
     if not array.flags.c_contiguous:
         raise ValueError(
@@ -80,6 +84,11 @@ def _as_bytes(array: npt.NDArray[np.generic], name: str, writable: bool) -> Byte
     if writable and not array.flags.writeable:
         raise ValueError(f"buffer {name!r} is a read-only numpy array; map it with writable=False, or copy it")
     return array.reshape(-1).view(np.uint8)
+
+
+def _check_address(what: str, address: int) -> None:
+    if not isinstance(address, int | np.integer):
+        raise TypeError(f"{what}: {address!r} is a {type(address).__name__}; addresses and lengths are whole numbers")
 
 
 class Memory:
@@ -123,12 +132,17 @@ class Memory:
 
     def allocate(self, nbytes: int, name: str | None = None) -> int:
         """Maps `nbytes` zero bytes of the emulator's own and returns their device address."""
-        if nbytes < 0:
-            raise ValueError(f"allocate({nbytes}): a buffer cannot have a negative length")
-        return self.map(np.zeros(nbytes, np.uint8), name=name)
+        if not isinstance(nbytes, int | np.integer) or nbytes < 0:
+            raise ValueError(f"allocate({nbytes!r}): a buffer has a whole number of bytes, and no negative length")
+        try:
+            fresh = np.zeros(nbytes, np.uint8)
+        except (ValueError, MemoryError) as error:
+            raise LaunchError(f"allocate({nbytes}): this machine has not so much memory: {error}") from error
+        return self.map(fresh, name=name)
 
     def unmap(self, address: int) -> None:
         """Takes away the buffer that starts at `address`; its addresses come up again only when all others are used."""
+        _check_address("unmap", address)
         buffer = self._owner(address)
         if buffer is None or buffer.address != address:
             raise ValueError(f"unmap({address:#x}): no buffer starts there: {self.describe(address)}")
@@ -143,6 +157,8 @@ class Memory:
 
         Raises MemoryFault when they are not inside one buffer. The view is read-only where the buffer is.
         """
+        _check_address("view", address)
+        _check_address("view: the length", nbytes)
         buffer = self._owner(address)
         if nbytes < 0 or buffer is None or address + nbytes > buffer.address + buffer.nbytes:
             raise self.fault(address, nbytes, "the host looked at")

@@ -33,6 +33,8 @@ DTYPES: dict[str, type[np.generic]] = {
     "f16": np.float16, "f32": np.float32, "f64": np.float64,
 }  # fmt: skip
 ADDRESS_BYTES = 8
+LONGEST_SIZE = 20  # digits
+LONGEST_TEXT = 4096  # of one --arg: the longest path
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,8 @@ class RunArgument:
 
 def parse_argument(text: str) -> RunArgument:
     """One `--arg` text. Raises ValueError that names the text and the forms there are, OSError for unreadable files."""
+    if len(text) > LONGEST_TEXT:
+        raise ValueError(f"--arg {text[:40]!r}... has {len(text)} characters, more than {LONGEST_TEXT}")
     head, *rest = text.split(":")
     if head == "zeros":
         return _zeros(text, rest)
@@ -94,6 +98,8 @@ def _typed(text: str, dtype: type[np.generic], number: str) -> RunArgument:
 def _array(text: str, source: str, target: str | None) -> RunArgument:
     try:
         loaded = np.load(source, allow_pickle=False)
+    except MemoryError as error:
+        raise ValueError(f"--arg {text!r}: {source} states an array that does not fit in memory: {error}") from error
     except (ValueError, EOFError) as error:
         raise ValueError(f"--arg {text!r}: {source} is no .npy file of plain numbers: {error}") from error
     if not isinstance(loaded, np.ndarray):
@@ -110,11 +116,16 @@ def _zeros(text: str, rest: Sequence[str]) -> RunArgument:
             f" (types {', '.join(DTYPES)})"
         )
     sizes = rest[1].replace(",", "x").split("x")
-    if not all(size.isdecimal() and int(size) > 0 for size in sizes):
+    if not all(size.isdecimal() and len(size) < LONGEST_SIZE and int(size) > 0 for size in sizes):
         raise ValueError(
             f"--arg {text!r}: {rest[1]!r} is no shape; write sizes above 0 joined by x, for example 64x128"
         )
-    return RunArgument(text, np.zeros([int(s) for s in sizes], DTYPES[rest[0]]), output=_output(text, rest[2]))
+    output = _output(text, rest[2])
+    try:
+        array = np.zeros([int(s) for s in sizes], DTYPES[rest[0]])
+    except (ValueError, MemoryError) as error:  # numpy's limits, or this machine's
+        raise ValueError(f"--arg {text!r}: cannot make an array of shape {rest[1]}: {error}") from error
+    return RunArgument(text, array, output=output)
 
 
 def _output(text: str, target: str) -> Path:

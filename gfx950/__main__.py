@@ -122,7 +122,7 @@ def words_of(error: Exception) -> str:
         return f"this machine has not enough memory for what was asked: {str(error) or 'no more can be had'}"
     if isinstance(error, OSError) and error.strerror:
         where = "standard output or a file" if error.filename is None else repr(error.filename)
-        return f"cannot read or write {where}: {error.strerror}"
+        return f"{error.strerror}: {where}"
     return str(error) or type(error).__name__
 
 

@@ -55,8 +55,8 @@ def test_numbers_of_any_length_and_op_sel_without_scales():
 @pytest.mark.parametrize(
     ("error", "text"),
     [
-        (OSError(2, "No such file or directory", "x.npy"), "cannot read or write 'x.npy': No such file or directory"),
-        (OSError(28, "No space left on device"), "cannot read or write standard output or a file: No space left"),
+        (OSError(2, "No such file or directory", "x.npy"), "error: No such file or directory: 'x.npy'"),
+        (OSError(28, "No space left on device"), "error: No space left on device: standard output or a file"),
         (OSError("cannot write y.npy: it is a folder"), "error: cannot write y.npy: it is a folder"),
         (KeyError("no such rule"), "error: no such rule"),
         (ValueError(), "error: ValueError"),

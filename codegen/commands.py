@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,13 +17,21 @@ if TYPE_CHECKING:
 NO_LINKER_EXIT = 4
 
 
+def _not_empty(context: click.Context, option: click.Parameter, value: str) -> Path:
+    """A usage error for an empty path, most likely an unset variable: as a Path it would be the current folder."""
+    if not value:
+        raise click.BadParameter("the path is empty; write . for the current folder", context, option)
+    return Path(value)
+
+
 @click.command()
 @click.argument("kernel")
 @click.option(
     "-o",
     "folder",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=click.Path(file_okay=False),
     required=True,
+    callback=_not_empty,
     metavar="DIR",
     help="Where the files go; made if missing.",
 )
@@ -42,8 +51,8 @@ def emit(context: click.Context, kernel: str, folder: Path, as_json: bool) -> No
     from codegen.link import NoLinker
 
     package = kernel_package(kernel)
+    _make(folder)
     compiled = package.compiled()
-    folder.mkdir(parents=True, exist_ok=True)
     written = _write_compiled(package, compiled, folder)
     problem = None
     try:
@@ -70,8 +79,25 @@ def _write_compiled(package: KernelPackage, compiled: Compiled, folder: Path) ->
     return [_write(folder / f"{package.name}.{suffix}", content) for suffix, content in contents.items()]
 
 
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OSError(
+            f"cannot make the folder {folder} (-o): {error.strerror}; name one that can be written"
+        ) from error
+
+
 def _write(path: Path, content: str | bytes) -> Path:
-    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    """Writes a file under another name first: where the disk is full, what was there before stays as it was."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+        os.replace(temporary, path)
+    except OSError as error:
+        raise OSError(f"cannot write {path}: {error.strerror}") from error
+    finally:
+        temporary.unlink(missing_ok=True)
     return path
 
 

@@ -46,6 +46,9 @@ def kernel(block: int, lds: int = 0, **attributes: Any) -> Callable[[Callable[..
     without it: matrix results stay in VGPRs, which saves the copies); `name`. Arguments are Pointer, I32, U32, F32,
     U64 or I64.
     """
+    for what, value in (("block", block), ("lds", lds)):
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise TypeError(f"@kernel({what}={value!r}): expected a whole number")
     unknown = set(attributes) - {"waves_per_eu", "agprs", "name"}
     if unknown:
         raise TypeError(f"@kernel knows block, lds, waves_per_eu, agprs and name, not {sorted(unknown)}")
@@ -107,7 +110,7 @@ def _address(value: Any, kinds: tuple[type[Lanes], ...], what: str) -> Value:
         raw: Value = value.raw
         return raw
     if isinstance(value, int) and kinds[0] is U32:
-        return current().constant(value & 0xFFFFFFFF, 32)
+        return _static_word(what, value)
     names = " or ".join(k.__name__ for k in kinds)
     raise TypeError(f"{current().where()}: {what} takes a byte address of type {names}, got {type(value).__name__}")
 
@@ -128,11 +131,18 @@ def _write(name: str, address: Value, words: Sequence[Any], nbytes: int, align: 
 def _word(name: str, value: Any) -> Value:
     """One register of data: any 32-bit value, or a Python int."""
     if isinstance(value, int):
-        return current().constant(value & 0xFFFFFFFF, 32)
+        return _static_word(name, value)
     if isinstance(value, Lanes) and value.width == 32:
         raw: Value = value.raw
         return raw
     raise TypeError(f"{current().where()}: {name} takes 32-bit words, got {type(value).__name__}")
+
+
+def _static_word(name: str, value: int) -> Value:
+    """A Python int as a 32-bit constant."""
+    if not -(1 << 31) <= value < 1 << 32:
+        raise ValueError(f"{current().where()}: {name} takes 32-bit words, and {value} does not fit one")
+    return current().constant(value & 0xFFFFFFFF, 32)
 
 
 def _words(name: str, count: int) -> int:
@@ -206,13 +216,23 @@ def barrier() -> None:
 # ---- across lanes, and float maximum -------------------------------------------------------------
 
 
+def _lanes(value: Any, kind: type[L], what: str) -> L:
+    """`value`, which must be of type `kind`."""
+    if isinstance(value, kind):
+        return value
+    wanted = "a lane value" if kind is Lanes else kind.__name__
+    raise TypeError(f"{current().where()}: {what} takes {wanted}, got {type(value).__name__}")
+
+
 def readfirstlane(value: L) -> L:
     """The value of the wave's lowest active lane, as a wave-uniform scalar."""
+    _lanes(value, Lanes, "readfirstlane")
     return type(value)(current(), _emit("readfirstlane", value.width, value.raw))
 
 
 def permute(value: L, lanes: Sequence[int]) -> L:
     """Lane i takes the value of lane `lanes[i]`: 64 static numbers, or a pattern of 2 to 32 lanes repeated."""
+    _lanes(value, Lanes, "permute")
     count = len(lanes)
     if count not in (2, 4, 8, 16, 32, LANES):
         raise ValueError(f"{current().where()}: permute takes 64 lane numbers or a pattern of 2 to 32, got {count}")
@@ -221,12 +241,14 @@ def permute(value: L, lanes: Sequence[int]) -> L:
 
 def maximum(a: F32, b: F32 | float) -> F32:
     """v_maximum3_f32(a, b, b): a NaN wins, +0 is above -0. Integers have their own `.maximum`."""
-    return F32(current(), _emit("fmaximum", 32, a.raw, a.coerce(b).raw))
+    first = _lanes(a, F32, "the first operand of maximum")
+    return F32(current(), _emit("fmaximum", 32, first.raw, first.coerce(b).raw))
 
 
 def minimum(a: F32, b: F32 | float) -> F32:
     """v_minimum3_f32(a, b, b): a NaN wins, -0 is below +0. Integers have their own `.minimum`."""
-    return F32(current(), _emit("fminimum", 32, a.raw, a.coerce(b).raw))
+    first = _lanes(a, F32, "the first operand of minimum")
+    return F32(current(), _emit("fminimum", 32, first.raw, first.coerce(b).raw))
 
 
 # ---- control -------------------------------------------------------------------------------------
@@ -303,9 +325,11 @@ def loop(
         raise ValueError(f"{where}: loop step is {step}; it must be positive")
     bounds = [_bound(b) for b in (start, stop, step)]
     initial = tuple(carry)
+    tracer.pending[where] = "loop"
     _check_carried(initial, "loop carry")
 
     def run(body: Callable[..., Any]) -> tuple[Any, ...]:
+        tracer.pending.pop(where, None)
         flat = [v for c in initial for v in raws(c)]
         inside = tuple(tracer.value(v.width) for v in flat)
         index = tracer.value(32)

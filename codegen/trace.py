@@ -41,6 +41,7 @@ class Tracer:
         self._constant_ops: list[Op] = []
         self._numbers = 0
         self._lines: dict[tuple[str, int], str] = {}
+        self.pending: dict[str, str] = {}  # source line: what was begun there and has no body yet
 
     # ---- the Engine protocol -------------------------------------------------------------------------
 
@@ -223,12 +224,18 @@ def current() -> Tracer:
 
 def trace(kernel: Any) -> Program:
     """Runs the kernel function once on traced arguments and returns its verified program."""
+    if not hasattr(kernel, "function"):
+        raise TypeError(f"trace takes what @kernel(block=...) makes of a function, got {kernel!r}")
     tracer = Tracer()
     _ACTIVE.append(tracer)
     try:
-        kernel.function(*(_argument(tracer, index, a) for index, a in enumerate(kernel.arguments)))
+        returned = kernel.function(*(_argument(tracer, index, a) for index, a in enumerate(kernel.arguments)))
     finally:
         _ACTIVE.pop()
+    if returned is not None:
+        raise TypeError(f"kernel {kernel.name} returns {returned!r}; a kernel returns nothing: store its results")
+    for where, what in tracer.pending.items():
+        raise TypeError(f"{where}: this {what} has no body; write @{what}(...) above a function, or call it with one")
     program = Program(kernel.name, kernel.arguments, kernel.block, kernel.lds, tracer.finish(), dict(kernel.attributes))
     verify(program)
     return program

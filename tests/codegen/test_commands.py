@@ -135,3 +135,33 @@ def test_the_example_of_the_help_text_is_a_kernel_there_is(emit):
     code, out, _ = emit(*shlex.split(example[0]))
     assert code == 0
     assert "wrote build/" in out
+
+
+def test_folders_that_cannot_be_made(emit, tmp_path):
+    code, out, err = emit("doubler", "-o", "")
+    assert (code, out) == (2, "")
+    assert "the path is empty; write . for the current folder" in err
+    (tmp_path / "file").write_text("mine")
+    for folder in ("file/sub", "/dev/null", "n" * 300):
+        code, out, err = emit("doubler", "-o", folder)
+        assert (code, out) == (2, "")
+        assert f"cannot make the folder {folder}" in err or f"Directory '{folder}' is a file" in err
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_file_that_cannot_be_written_whole_stays_as_it_was(emit, tmp_path, monkeypatch):
+    (tmp_path / "doubler.o").write_bytes(b"mine")
+    write = type(tmp_path).write_bytes
+
+    def full(path, content):
+        if ".o" in path.name:
+            write(path, content[:10])
+            raise OSError(28, "No space left on device")
+        return write(path, content)
+
+    monkeypatch.setattr(type(tmp_path), "write_bytes", full)
+    code, _, err = emit("doubler", "-o", ".")
+    assert code == 2
+    assert "cannot write doubler.o: No space left on device" in err
+    assert (tmp_path / "doubler.o").read_bytes() == b"mine"
+    assert not [p for p in tmp_path.iterdir() if p.name.startswith(".")]

@@ -202,3 +202,37 @@ def test_the_example_of_the_language_runs():
     run_source(trace(names["scale"]), (2,), [data, 290, 0.5])
     np.testing.assert_array_equal(data[:290], np.arange(290) / 2)
     np.testing.assert_array_equal(data[290:], np.arange(290, 300))
+
+
+def test_values_that_are_no_lane_values():
+    for what, body in (
+        ("readfirstlane takes a lane value, got int", lambda p: language.readfirstlane(3)),
+        ("permute takes a lane value, got int", lambda p: permute(3, [0, 1])),
+        ("first operand of maximum takes F32, got float", lambda p: language.maximum(3.0, constant(F32, 1.0))),
+        ("first operand of minimum takes F32, got I32", lambda p: language.minimum(thread_id(), 1.0)),
+    ):
+        refused(TypeError, what, body)
+
+
+def test_words_and_lds_addresses_that_do_not_fit():
+    refused(ValueError, "store takes 32-bit words, and 1099511627776 does not fit one", lambda p: store(p, 1 << 40))
+    refused(ValueError, "lds_read takes 32-bit words, and -2147483649 does not", lambda p: lds_read(-(1 << 31) - 1))
+    assert "store" in traced(lambda p: store(p, 0xFFFFFFFF, -(1 << 31)))
+
+
+def test_a_loop_without_a_body_and_a_kernel_that_returns():
+    refused(TypeError, r"test_trace\.py:\d+: this loop has no body; write @loop", lambda p: loop(0, 3) and None)
+
+    def returns(p: Pointer) -> None:
+        return p
+
+    with pytest.raises(TypeError, match=r"kernel returns returns U64.*; a kernel returns nothing: store its results"):
+        trace(kernel(block=64)(returns))
+
+
+def test_what_is_no_kernel():
+    with pytest.raises(TypeError, match=r"trace takes what @kernel\(block=\.\.\.\) makes of a function, got <function"):
+        trace(traced)
+    for shape in ({"block": "64"}, {"block": 1.5}, {"block": True}, {"block": 64, "lds": 0.5}):
+        with pytest.raises(TypeError, match=r"@kernel\((block|lds)=.*\): expected a whole number"):
+            kernel(**shape)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,6 +89,9 @@ def run_machine_case(
         ("drafter_attention", _attention_grid(inputs), _attention_arguments(inputs, outputs)),
         ("drafter_merge", _merge_grid(inputs), _merge_arguments(inputs, outputs)),
     )
+    if watch is not None and watch.output not in [f.name for f in fields(Outputs)]:
+        names = ", ".join(f.name for f in fields(Outputs))
+        raise ValueError(f"there is no output {watch.output!r} to watch; there are: {names}")
     watched = None if watch is None else (getattr(outputs, watch.output), watch.byte)
     for name, grid, arguments in launches:
         here = watched if watched is not None and any(a is watched[0] for a in arguments) else None
@@ -162,15 +165,12 @@ def check_inputs(inputs: Inputs) -> None:
     """Refuses what the kernel would read past an array with, or silently clamp in a live request, one with a key in its
     window. Raises TypeError for anything but a C-contiguous numpy array of the expected dtype, ValueError for shapes
     and values; both name the array, the index and what was expected."""
+    if not isinstance(inputs, Inputs):
+        raise TypeError(f"the inputs are a {type(inputs).__name__}; expected an Inputs (build(case) makes one)")
     for name, dtype in _DTYPES.items():
         _check_array(name, getattr(inputs, name), np.dtype(dtype))
     _check_shapes(inputs)
-    if not 1 <= inputs.na <= MAX_PARTITIONS:
-        raise ValueError(
-            f"na is {inputs.na}; a request has 1 to {MAX_PARTITIONS} partitions (the merge stages that many)"
-        )
-    if not 0 < inputs.eps < float("inf"):
-        raise ValueError(f"eps is {inputs.eps}; expected a positive number, for a head of zeros has no other divisor")
+    _check_scalars(inputs)
     _check_numbers("positions", inputs.positions, 0, len(inputs.cos_sin), "the rows of cos_sin")
     _check_numbers("slots", inputs.slots, -(1 << 31), len(inputs.cache) * BLOCK, "the cache's slots; negative for none")
     _check_numbers("seq_lens", inputs.seq_lens, 0, 1 << 31, "numbers of keys")
@@ -179,8 +179,24 @@ def check_inputs(inputs: Inputs) -> None:
         _check_request(inputs, request)
 
 
+def _check_scalars(inputs: Inputs) -> None:
+    na, eps = inputs.na, inputs.eps
+    if isinstance(na, bool) or not isinstance(na, int | np.integer):
+        raise TypeError(f"na is {na!r}, a {type(na).__name__}; expected a whole number of partitions")
+    if not 1 <= na <= MAX_PARTITIONS:
+        raise ValueError(f"na is {na}; a request has 1 to {MAX_PARTITIONS} partitions (the merge stages that many)")
+    if isinstance(eps, bool) or not isinstance(eps, int | float | np.integer | np.floating):
+        raise TypeError(f"eps is {eps!r}, a {type(eps).__name__}; expected a number")
+    with np.errstate(over="ignore"):
+        rounded = np.float32(eps)  # what the kernel is given
+    if not 0 < rounded < np.inf:
+        raise ValueError(
+            f"eps is {eps}, in float32 {rounded}; expected a positive number, for a head of zeros has no other divisor"
+        )
+
+
 def _check_array(name: str, array: object, dtype: np.dtype[np.generic]) -> None:
-    if not isinstance(array, np.ndarray):
+    if not isinstance(array, np.ndarray) or isinstance(array, np.ma.MaskedArray):
         raise TypeError(f"{name} is a {type(array).__name__}; expected a numpy array of {dtype}")
     if array.dtype != dtype:
         raise TypeError(f"{name} has dtype {array.dtype}; expected {dtype}")

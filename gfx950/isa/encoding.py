@@ -1,12 +1,13 @@
-"""Bit fields of the gfx950 instruction formats, and the decoder. [CDNA4 ISA 13; isa_digest_core 4, 6; isa_digest_memory 2, 4, 9, 11]
+"""Bit fields of the gfx950 instruction formats, and the decoder.
 
-A format is a table of fields; decoding reads them, encoding writes them. Fields of one instruction are numbered from bit 0
-of its first dword.
+[CDNA4 ISA 13; isa_digest_core 4, 6; isa_digest_memory 2, 4, 9, 11]
+
+A format is a table of fields; decoding reads them, encoding writes them. Fields of one instruction are numbered from
+bit 0 of its first dword.
 """
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass, field
 
 from gfx950.isa.registry import INSTRUCTIONS, OPCODES, Instruction, load
@@ -31,7 +32,7 @@ class Encoding:
         return {name: bits >> low & (1 << count) - 1 for name, (low, count) in self.fields.items()}
 
     def pack(self, values: dict[str, int]) -> int:
-        """The bits of an instruction with these fields. Raises ValueError when a value does not fit or a name is unknown."""
+        """The bits of an instruction with these fields. Raises ValueError for an unknown name and a value too large."""
         bits = self.prefix << self.prefix_low
         for name, value in values.items():
             if name not in self.fields:
@@ -43,18 +44,12 @@ class Encoding:
         return bits
 
 
+# fmt: off
 _VOP3_SOURCES = {"src0": (32, 9), "src1": (41, 9), "src2": (50, 9)}
 _MEMORY_BITS = {"sc0": (16, 1), "nt": (17, 1), "op": (18, 7), "sc1": (25, 1)}
 _FLAT_FIELDS = {
-    "offset": (0, 13),
-    "sve": (13, 1),
-    "seg": (14, 2),
-    **_MEMORY_BITS,
-    "addr": (32, 8),
-    "data": (40, 8),
-    "saddr": (48, 7),
-    "acc": (55, 1),
-    "vdst": (56, 8),
+    "offset": (0, 13), "sve": (13, 1), "seg": (14, 2), **_MEMORY_BITS, "addr": (32, 8), "data": (40, 8),
+    "saddr": (48, 7), "acc": (55, 1), "vdst": (56, 8),
 }
 
 # Longer prefixes first: the decoder takes the first that matches.
@@ -68,189 +63,59 @@ ENCODINGS: dict[str, Encoding] = {
         Encoding("SOP2", 4, 0x2, 30, {"ssrc0": (0, 8), "ssrc1": (8, 8), "sdst": (16, 7), "op": (23, 7)}),
         Encoding("VOP1", 4, 0x3F, 25, {"src0": (0, 9), "op": (9, 8), "vdst": (17, 8)}),
         Encoding("VOPC", 4, 0x3E, 25, {"src0": (0, 9), "src1": (9, 8), "op": (17, 8)}),
-        Encoding(
-            "VOP3P",
-            8,
-            0x1A7,
-            23,
-            {
-                "vdst": (0, 8),
-                "neg_hi": (8, 3),
-                "op_sel": (11, 3),
-                "op_sel_hi2": (14, 1),
-                "clamp": (15, 1),
-                "op": (16, 7),
-                **_VOP3_SOURCES,
-                "op_sel_hi": (59, 2),
-                "neg": (61, 3),
-            },
-        ),
-        Encoding(
-            "VOP3",
-            8,
-            0x34,
-            26,
-            {
-                "vdst": (0, 8),
-                "abs": (8, 3),
-                "op_sel": (11, 4),
-                "clamp": (15, 1),
-                "op": (16, 10),
-                **_VOP3_SOURCES,
-                "omod": (59, 2),
-                "neg": (61, 3),
-            },
-        ),
-        Encoding(
-            "SMEM",
-            8,
-            0x30,
-            26,
-            {
-                "sbase": (0, 6),
-                "sdata": (6, 7),
-                "soe": (14, 1),
-                "nv": (15, 1),
-                "glc": (16, 1),
-                "imm": (17, 1),
-                "op": (18, 8),
-                "offset": (32, 21),
-                "soffset": (57, 7),
-            },
-        ),
-        Encoding(
-            "DS",
-            8,
-            0x36,
-            26,
-            {
-                "offset0": (0, 8),
-                "offset1": (8, 8),
-                "gds": (16, 1),
-                "op": (17, 8),
-                "acc": (25, 1),
-                "addr": (32, 8),
-                "data0": (40, 8),
-                "data1": (48, 8),
-                "vdst": (56, 8),
-            },
-        ),
+        Encoding("VOP3P", 8, 0x1A7, 23, {
+            "vdst": (0, 8), "neg_hi": (8, 3), "op_sel": (11, 3), "op_sel_hi2": (14, 1), "clamp": (15, 1),
+            "op": (16, 7), **_VOP3_SOURCES, "op_sel_hi": (59, 2), "neg": (61, 3),
+        }),
+        Encoding("VOP3", 8, 0x34, 26, {
+            "vdst": (0, 8), "abs": (8, 3), "op_sel": (11, 4), "clamp": (15, 1), "op": (16, 10), **_VOP3_SOURCES,
+            "omod": (59, 2), "neg": (61, 3),
+        }),
+        Encoding("SMEM", 8, 0x30, 26, {
+            "sbase": (0, 6), "sdata": (6, 7), "soe": (14, 1), "nv": (15, 1), "glc": (16, 1), "imm": (17, 1),
+            "op": (18, 8), "offset": (32, 21), "soffset": (57, 7),
+        }),
+        Encoding("DS", 8, 0x36, 26, {
+            "offset0": (0, 8), "offset1": (8, 8), "gds": (16, 1), "op": (17, 8), "acc": (25, 1), "addr": (32, 8),
+            "data0": (40, 8), "data1": (48, 8), "vdst": (56, 8),
+        }),
         Encoding("FLAT", 8, 0x37, 26, _FLAT_FIELDS),
-        Encoding(
-            "MUBUF",
-            8,
-            0x38,
-            26,
-            {
-                "offset": (0, 12),
-                "offen": (12, 1),
-                "idxen": (13, 1),
-                "sc0": (14, 1),
-                "sc1": (15, 1),
-                "lds": (16, 1),
-                "nt": (17, 1),
-                "op": (18, 7),
-                "vaddr": (32, 8),
-                "vdata": (40, 8),
-                "srsrc": (48, 5),
-                "acc": (55, 1),
-                "soffset": (56, 8),
-            },
-        ),
+        Encoding("MUBUF", 8, 0x38, 26, {
+            "offset": (0, 12), "offen": (12, 1), "idxen": (13, 1), "sc0": (14, 1), "sc1": (15, 1), "lds": (16, 1),
+            "nt": (17, 1), "op": (18, 7), "vaddr": (32, 8), "vdata": (40, 8), "srsrc": (48, 5), "acc": (55, 1),
+            "soffset": (56, 8),
+        }),
         Encoding("VOP2", 4, 0x0, 31, {"src0": (0, 9), "src1": (9, 8), "vdst": (17, 8), "op": (25, 6)}),
     )
 }
 # The same bits under other names: carry-out forms of VOP3, and the matrix form of VOP3P.
-VOP3B = Encoding(
-    "VOP3B",
-    8,
-    0x34,
-    26,
-    {
-        "vdst": (0, 8),
-        "sdst": (8, 7),
-        "clamp": (15, 1),
-        "op": (16, 10),
-        **_VOP3_SOURCES,
-        "omod": (59, 2),
-        "neg": (61, 3),
-    },
-)
-MAI = Encoding(
-    "MAI",
-    8,
-    0x1A7,
-    23,
-    {
-        "vdst": (0, 8),
-        "cbsz": (8, 3),
-        "abid": (11, 4),
-        "acc_cd": (15, 1),
-        "op": (16, 7),
-        **_VOP3_SOURCES,
-        "acc": (59, 2),
-        "blgp": (61, 3),
-    },
-)
+VOP3B = Encoding("VOP3B", 8, 0x34, 26, {
+    "vdst": (0, 8), "sdst": (8, 7), "clamp": (15, 1), "op": (16, 10), **_VOP3_SOURCES, "omod": (59, 2),
+    "neg": (61, 3),
+})
+MAI = Encoding("MAI", 8, 0x1A7, 23, {
+    "vdst": (0, 8), "cbsz": (8, 3), "abid": (11, 4), "acc_cd": (15, 1), "op": (16, 7), **_VOP3_SOURCES,
+    "acc": (59, 2), "blgp": (61, 3),
+})
 SCALE_PREFIX = 0x1A7 << 23 | 0x2C << 16  # V_MFMA_LD_SCALE_B32 before a scaled MFMA [13.3.6, E1]
-DPP = Encoding(
-    "DPP",
-    4,
-    0,
-    32,
-    {
-        "src0": (0, 8),
-        "ctrl": (8, 9),
-        "bound_ctrl": (19, 1),
-        "src0_neg": (20, 1),
-        "src0_abs": (21, 1),
-        "src1_neg": (22, 1),
-        "src1_abs": (23, 1),
-        "bank_mask": (24, 4),
-        "row_mask": (28, 4),
-    },
-)
-SDWA = Encoding(
-    "SDWA",
-    4,
-    0,
-    32,
-    {
-        "src0": (0, 8),
-        "dst_sel": (8, 3),
-        "dst_u": (11, 2),
-        "clamp": (13, 1),
-        "omod": (14, 2),
-        "src0_sel": (16, 3),
-        "src0_sext": (19, 1),
-        "src0_neg": (20, 1),
-        "src0_abs": (21, 1),
-        "s0": (23, 1),
-        "src1_sel": (24, 3),
-        "src1_sext": (27, 1),
-        "src1_neg": (28, 1),
-        "src1_abs": (29, 1),
-        "s1": (31, 1),
-    },
-)
-SDWAB = Encoding(
-    "SDWAB",
-    4,
-    0,
-    32,
-    {
-        **{k: v for k, v in SDWA.fields.items() if k not in ("dst_sel", "dst_u", "clamp", "omod")},
-        "sdst": (8, 7),
-        "sd": (15, 1),
-    },
-)
+DPP = Encoding("DPP", 4, 0, 32, {
+    "src0": (0, 8), "ctrl": (8, 9), "bound_ctrl": (19, 1), "src0_neg": (20, 1), "src0_abs": (21, 1),
+    "src1_neg": (22, 1), "src1_abs": (23, 1), "bank_mask": (24, 4), "row_mask": (28, 4),
+})
+SDWA = Encoding("SDWA", 4, 0, 32, {
+    "src0": (0, 8), "dst_sel": (8, 3), "dst_u": (11, 2), "clamp": (13, 1), "omod": (14, 2), "src0_sel": (16, 3),
+    "src0_sext": (19, 1), "src0_neg": (20, 1), "src0_abs": (21, 1), "s0": (23, 1), "src1_sel": (24, 3),
+    "src1_sext": (27, 1), "src1_neg": (28, 1), "src1_abs": (29, 1), "s1": (31, 1),
+})
+SDWAB = Encoding("SDWAB", 4, 0, 32, {
+    **{k: v for k, v in SDWA.fields.items() if k not in ("dst_sel", "dst_u", "clamp", "omod")}, "sdst": (8, 7),
+    "sd": (15, 1),
+})
+# fmt: on
 
 LITERAL, SDWA_CODE, DPP_CODE = 255, 249, 250
-VOP3_BASES = {
-    "VOPC": 0x000,
-    "VOP2": 0x100,
-    "VOP1": 0x140,
-}  # opcode of a 32-bit form's 64-bit twin [12.7.1, 12.8.1, 12.9.1; E2, E3]
+# Opcode of a 32-bit form's 64-bit twin. [12.7.1, 12.8.1, 12.9.1; E2, E3]
+VOP3_BASES = {"VOPC": 0x000, "VOP2": 0x100, "VOP1": 0x140}
 ALWAYS_LITERAL = {("VOP2", 23), ("VOP2", 24), ("VOP2", 36), ("VOP2", 37), ("SOPK", 20)}
 
 
@@ -270,8 +135,8 @@ class DecodeError(Exception):
 class Decoded:
     """One instruction at an address: its definition, the encoding it stands in, its fields, and what follows it.
 
-    nbytes: whole length. form: the encoding actually used (VOP3 for a VOP1 definition in its 64-bit form). dpp / sdwa: that
-    dword's fields. scale: the fields of the prefix of a scaled MFMA.
+    nbytes: whole length. form: the encoding actually used (VOP3 for a VOP1 definition in its 64-bit form). dpp / sdwa:
+    that dword's fields. scale: the fields of the prefix of a scaled MFMA.
     """
 
     instruction: Instruction
@@ -349,11 +214,9 @@ def _decode_scaled(code: bytes | memoryview, pc: int, base: int) -> Decoded:
     plain = OPCODES.get(("MAI", fields["op"])) if ENCODINGS["VOP3P"].matches(second & 0xFFFFFFFF) else None
     name = plain.name.replace("v_mfma_", "v_mfma_scale_") if plain else ""
     if name not in INSTRUCTIONS:
-        raise DecodeError(
-            f"pc 0x{pc:x}: 0x{first & 0xFFFFFFFF:08x} loads MFMA scales, but what follows (0x{second:016x}) is no f8f6f4 MFMA",
-            pc,
-            first & 0xFFFFFFFF,
-        )
+        word = first & 0xFFFFFFFF
+        follows = f"what follows (0x{second:016x}) is no f8f6f4 MFMA"
+        raise DecodeError(f"pc 0x{pc:x}: 0x{word:08x} loads MFMA scales, but {follows}", pc, word)
     return Decoded(
         INSTRUCTIONS[name], "MAI", fields, pc, 16, scale=ENCODINGS["VOP3P"].unpack(first), raw=bytes(code[at : at + 16])
     )
@@ -401,14 +264,6 @@ def _unknown(encoding: str, opcode: int, fields: dict[str, int], pc: int, bits: 
 
 def _dword(code: bytes | memoryview, at: int, pc: int) -> int:
     if at < 0 or at + 4 > len(code):
-        raise DecodeError(
-            f"pc 0x{pc:x}: the code ends in the middle of an instruction (needs the dword at +{at}, has {len(code)} bytes)",
-            pc,
-            0,
-        )
+        needed = f"needs the dword at +{at}, has {len(code)} bytes"
+        raise DecodeError(f"pc 0x{pc:x}: the code ends in the middle of an instruction ({needed})", pc, 0)
     return int.from_bytes(code[at : at + 4], "little")
-
-
-def nearest_names(name: str) -> list[str]:
-    """The defined mnemonics closest to a text."""
-    return difflib.get_close_matches(name, load(), n=3)

@@ -23,7 +23,6 @@ from gfx950.isa.lane_arithmetic import clamped
 from gfx950.isa.registry import Instruction, Parameter
 from gfx950.lanes import (
     F16,
-    F32,
     F64,
     U16,
     U32,
@@ -48,10 +47,10 @@ AGPR = 256  # index of a0 in the unified register file
 ACCVGPR_MOVES = (
     88,
     89,
-)  # v_accvgpr_read / write: assemblers set their ACC bits, which mean nothing [isa_digest_core 6]
-MATRIX_REGISTERS = {0: 8, 1: 8, 2: 6, 3: 6, 4: 4}  # by f8f6f4 format code [isa_digest_core 12]
+)  # v_accvgpr_read / write: LLVM's assembler sets their ACC bits, which mean nothing
+MATRIX_REGISTERS = {0: 8, 1: 8, 2: 6, 3: 6, 4: 4}  # by f8f6f4 format code [7.1.5]
 INLINE_FLOATS = {240: 0.5, 241: -0.5, 242: 1.0, 243: -1.0, 244: 2.0, 245: -2.0, 246: 4.0, 247: -4.0}
-INLINE_TWO_PI = {16: 0x3118, 32: 0x3E22F983, 64: 0x3FC45F306DC9C882}  # 1 / (2 pi) [isa_digest_core 1]
+INLINE_TWO_PI = {16: 0x3118, 32: 0x3E22F983, 64: 0x3FC45F306DC9C882}  # 1 / (2 pi), as LLVM's assembler knows it
 FLOAT_PAIRS = ("f16_pair", "bf16_pair", "f32_pair")
 
 rule(
@@ -576,7 +575,7 @@ class Operands:
         return U64(self.engine, self._sgpr_raw(index, 64, 0))
 
     def address(self) -> U64:
-        """The byte address of a FLAT, GLOBAL or SMEM instruction, by its addressing mode. [isa_digest_memory 3, 9]"""
+        """The byte address of a FLAT, GLOBAL or SMEM instruction, by its addressing mode. [8.2.1, 10.3]"""
         fields, engine = self.fields, self.engine
         if self.decoded.form == "SMEM":
             return self._scalar_address()
@@ -591,16 +590,20 @@ class Operands:
         return join(*(U32(engine, self.state.vgpr(fields["addr"] + i)) for i in (0, 1))) + offset
 
     def _scalar_address(self) -> U64:
-        return (self.scalar64(self.fields["sbase"] * 2) + self.smem_offset()) & ~3
+        """Base, immediate and register, each without its low two bits. [8.2.1.1]"""
+        return (self.scalar64(self.fields["sbase"] * 2) & ~3) + self.smem_offset(~3)
 
-    def smem_offset(self) -> U64:
-        """The immediate and register offsets of an SMEM instruction, in bytes. [isa_digest_memory 3]"""
+    def smem_offset(self, kept: int = -1) -> U64:
+        """The immediate and register offsets of an SMEM instruction, in bytes; the bits of `kept` of either.
+
+        S_BUFFER_LOAD aligns the sum instead. [8.2.1.1; isa_digest_memory 3]
+        """
         fields, engine = self.fields, self.engine
         immediate = fields["offset"] if fields["imm"] else 0
-        offset = U64.constant(engine, immediate - (1 << 21) if immediate >> 20 else immediate)
+        offset = U64.constant(engine, (immediate - (1 << 21) if immediate >> 20 else immediate) & kept)
         if fields["soe"] or not fields["imm"]:
             register = fields["soffset"] if fields["soe"] else fields["offset"] & 0x7F
-            offset = offset + U32(engine, self.state.sgpr(register)).to(U64)
+            offset = offset + (U32(engine, self.state.sgpr(register)) & kept).to(U64)
         return offset
 
 
@@ -631,4 +634,3 @@ _IMPLICIT: dict[str | None, Callable[[Operands, Any], None]] = {
     "scalar": lambda o, v: o._set_scalar(o.fields["vdst"], v),
     "cmpx": lambda o, v: o._write_cmpx(v),
 }
-__all__ = ["AGPR", "EXEC", "F32", "M0", "VCC", "Operands", "State", "Transfer", "UnsupportedForm", "execute"]

@@ -54,11 +54,16 @@ def test_offsets(wave, assemble, offset, word):
     assert wave.sgprs[40] == WORDS[word]
 
 
-def test_low_address_bits_are_ignored(wave, assemble):
+def test_low_bits_of_every_address_part_are_ignored(wave, assemble):
+    """8.2.1.1: base, offset, inst_offset and M0 lose their two LSBs each, so 1 + 2 + 7 is 4, not 8."""
     wave.sgprs[2] += 1
-    wave.sgprs[7] = 2
-    run(wave, assemble, "s_load_dword s40, s[2:3], s7 offset:0x4")
-    assert wave.sgprs[40] == WORDS[1]
+    wave.sgprs[7] = wave.sgprs[124] = 2
+    for register in ("s7", "m0"):
+        run(wave, assemble, f"s_load_dword s40, s[2:3], {register} offset:0x7")
+        assert wave.sgprs[40] == WORDS[1]
+    wave.sgprs[2] += 32
+    run(wave, assemble, "s_load_dword s40, s[2:3], -3")  # -3 without its two LSBs is -4
+    assert wave.sgprs[40] == WORDS[7]
 
 
 def test_exec_does_not_matter(wave, assemble):

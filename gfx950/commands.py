@@ -157,7 +157,8 @@ def isa(name: str | None, as_json: bool) -> None:
         return
     if name not in known:
         near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-        raise click.UsageError(f"no instruction {name!r} is defined; nearest: {', '.join(near) or 'none'}")
+        hint = f"nearest: {', '.join(near) or 'none'}; misspelt, or not built yet: `gfx950 isa` lists what is"
+        raise click.UsageError(f"no instruction {name!r} is defined; {hint}")
     facts = describe_instruction(known[name])
     if as_json:
         terminal.show_json("gfx950.instruction/1", facts)
@@ -275,10 +276,10 @@ def evidence(level: str | None, as_json: bool) -> None:
         counts = {name: sum(r.evidence.name == name for r in rules) for name in LEVELS}
         terminal.show_json("gfx950.evidence/1", {"counts": counts, "rules": [_rule(r) for r in chosen]})
         return
-    for name in LEVELS:
+    for name in LEVELS if level is None else (level,):
         group = [r for r in chosen if r.evidence.name == name]
-        if group:
-            click.echo(f"{name}: {len(group)} rules")
+        if group or level is not None:
+            click.echo(f"{name}: {len(group)} rule{'s' * (len(group) != 1)}")
             _show_ledger(group)
 
 

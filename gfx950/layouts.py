@@ -429,7 +429,7 @@ def describe_element(
     if match is None:
         raise ValueError(
             f"cannot read {shown(text)} as an element; write for example 'B[100][3]' (A[m][k], B[k][n], C[m][n],"
-            " D[m][n]), 'A[3][0] block 2' or 'scaleA[5][1]' (row, k block)"
+            " D[m][n]), 'A[3][0] block 2' or 'scaleA[5][1]' (row, k block), or a place such as 'B v3 lane 17 [7:4]'"
         )
     found = layout(mnemonic, match[1], a_format, b_format, op_sel)
     element = Element(int(match[2]), int(match[3]), int(match[4] or 0))

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from gfx950 import __main__ as command_line
-from gfx950 import terminal
+from gfx950 import commands, terminal
 from gfx950.commands import describe_instruction
 from gfx950.evidence import Evidence, rule
 from gfx950.instruction_rules import rules_of
@@ -155,6 +155,7 @@ def test_an_unknown_instruction_exits_with_2_and_the_nearest_names(gfx950):
     code, out, err = gfx950("isa", "v_prem_b32")
     assert (code, out) == (2, "")
     assert "no instruction 'v_prem_b32' is defined; nearest: v_perm_b32" in err
+    assert "misspelt, or not built yet: `gfx950 isa` lists what is" in err
 
 
 @pytest.mark.parametrize(
@@ -210,6 +211,11 @@ def test_evidence_of_one_level_as_json(gfx950):
     assert "test.commands.carried" in {r["name"] for r in found["rules"]}
     assert found["counts"]["carried"] == len(found["rules"])
     assert found["counts"]["chosen"] > 0
+
+
+def test_a_level_without_rules_is_said(gfx950, monkeypatch):
+    monkeypatch.setattr(commands, "LEDGER", {})
+    assert gfx950("evidence", "--level", "measured")[:2] == (0, "measured: 0 rules\n")
 
 
 # ---- the frame -------------------------------------------------------------------------------------------------------

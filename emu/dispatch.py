@@ -9,7 +9,6 @@ Engines: "host" (translated code, quick) and "numpy" (one instruction at a time,
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike
@@ -272,8 +271,3 @@ class BoundKernel:
     ) -> RunReport:
         """Launches with these arguments and returns the report; see `LaunchableKernel.launch`."""
         return self.kernel.launch(self.geometry, arguments, options, dynamic_lds, watch)
-
-
-def waves_in(geometry: Geometry) -> int:
-    """Waves of a full workgroup."""
-    return -(-math.prod(geometry.block) // 64)

@@ -596,7 +596,7 @@ class Operands:
     def smem_offset(self, kept: int = -1) -> U64:
         """The immediate and register offsets of an SMEM instruction, in bytes; the bits of `kept` of either.
 
-        S_BUFFER_LOAD aligns the sum instead. [8.2.1.1; isa_digest_memory 3]
+        S_BUFFER_LOAD aligns the sum instead. [8.2.1.1]
         """
         fields, engine = self.fields, self.engine
         immediate = fields["offset"] if fields["imm"] else 0

@@ -1,6 +1,6 @@
 """What wraps an instruction's operands and results: neg, abs, omod, DPP lane maps, SDWA selects.
 
-[CDNA4 ISA 6.2, 13.3.7-9; isa_digest_core 7, 9, 10]
+[CDNA4 ISA 6.2, 13.3.7-9]
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def apply_omod(value: Float, omod: int, mode: Mode) -> Float:
 
 
 def dpp_lanes(ctrl: int, pc: int) -> tuple[list[int], list[bool]]:
-    """Source lane of each lane for a DPP control, and whether it exists. [13.3.9; isa_digest_core 9]
+    """Source lane of each lane for a DPP control, and whether it exists. [13.3.9]
 
     Raises EmulatorError for a reserved control.
     """

@@ -64,4 +64,5 @@ class BankConflicts(Observer):
 
     def table(self) -> Sequence[tuple[int, ConflictCount]]:
         """Instruction addresses with conflicts, worst first."""
-        return sorted(((pc, c) for pc, c in self.counts.items() if c.extra_cycles), key=lambda item: -item[1].extra_cycles)
+        slow = [(pc, count) for pc, count in self.counts.items() if count.extra_cycles]
+        return sorted(slow, key=lambda item: -item[1].extra_cycles)

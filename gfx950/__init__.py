@@ -1,1 +1,1 @@
-"""The chip as facts and meanings: number formats, arithmetic models and their evidence, instructions, layouts, LDS banks."""
+"""The chip as facts and meanings: formats, arithmetic models and their evidence, instructions, layouts, LDS banks."""

@@ -1,4 +1,4 @@
-"""What atomics do to a datum: functions of the old `t` and the operands. [CDNA4 ISA 9.2, 12.12; isa_digest_memory 10]
+"""What atomics do to a datum: functions of the old `t` and the operands. [CDNA4 ISA 9.2, 12.12]
 
 Each works on one lane at a time, the memory calls them in ascending lanes.
 """
@@ -28,7 +28,7 @@ ALIGNMENT = rule(
 FLOAT_ADD = rule(
     "atomic.float_add",
     Evidence.spec,
-    "CDNA4 ISA 9.2.1-9.2.3; that src0 is the memory operand is chosen (isa_digest_memory E18)",
+    "CDNA4 ISA 9.2.1-9.2.3; that src0 is the memory operand is chosen",
     "Float atomics add to nearest even whatever MODE says; of two NaNs the one in memory is returned, quieted.",
 )
 LDS_DENORM = rule(
@@ -40,14 +40,14 @@ LDS_DENORM = rule(
 MEMORY_DENORM = rule(
     "atomic.memory_denorm",
     Evidence.chosen,
-    "LLVM uses the native f32 add where denormals are required on gfx942 and gfx950; CDNA4 ISA table 53 says it flushes"
-    " (isa_digest_memory E34)",
+    "LLVM uses the native f32 add where denormals are required on gfx942 and gfx950; CDNA4 ISA table 53 says it"
+    " flushes",
     "Float atomics on memory keep denormals, the f32 add too.",
 )
 FLOAT_ORDER = rule(
     "atomic.float_min_max",
     Evidence.spec,
-    "CDNA4 ISA 9.2.3; the pseudo-code of chapter 12 disagrees (isa_digest_memory E17)",
+    "CDNA4 ISA 9.2.3; the pseudo-code of chapter 12 disagrees",
     "A signalling NaN wins, quieted, memory's first; else numbers are ordered with -0 below +0 and a quiet NaN loses.",
 )
 

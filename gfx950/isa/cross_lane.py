@@ -1,4 +1,4 @@
-"""Data across lanes: row swaps (VOP1) and the LDS crossbar (DS). [CDNA4 ISA 12.8, 12.12; isa_digest_memory 12]"""
+"""Data across lanes: row swaps (VOP1) and the LDS crossbar (DS). [CDNA4 ISA 12.8, 12.12]"""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gfx950.lanes import U32, lanes_of, static_mask
 SWAP_EXEC = rule(
     "permlane_swap.exec",
     Evidence.chosen,
-    "CDNA4 ISA 12.8: the pseudo-code has no EXEC test; isa_digest_core 6",
+    "CDNA4 ISA 12.8: the pseudo-code has no EXEC test",
     "The row swaps read every lane and write both registers under EXEC.",
 )
 INACTIVE_SOURCE = rule(
@@ -40,7 +40,7 @@ def v_permlane32_swap_b32(vdst: U32, src0: U32) -> tuple[U32, ToSrc0]:
 
 
 def swizzle_source(offset: int, lane: int) -> int:
-    """The lane DS_SWIZZLE reads for `lane`, by its 16-bit offset. [12.12; isa_digest_memory 12, E23]"""
+    """The lane DS_SWIZZLE reads for `lane`, by its 16-bit offset. [12.12; rotates wrap as its examples do]"""
     low, half = lane & 31, lane & 32
     if offset >= 0xE000:  # FFT
         mask = offset & 31

@@ -1,4 +1,4 @@
-"""DS: loads, stores and transposing loads of LDS. [CDNA4 ISA 11, 12.12; isa_digest_memory 11, 13]
+"""DS: loads, stores and transposing loads of LDS. [CDNA4 ISA 11, 12.12]
 
 Two-address forms scale each offset by the datum's size, the ST64 forms by 64 times that.
 """
@@ -21,7 +21,7 @@ ADDRESS = rule(
 EQUAL_OFFSETS = rule(
     "lds.equal_offsets",
     Evidence.spec,
-    "CDNA4 ISA 11.3.1; the pseudo-code of 12.12 disagrees (isa_digest_memory E19)",
+    "CDNA4 ISA 11.3.1; the pseudo-code of 12.12 disagrees",
     "WRITE2 with equal offsets stores DATA0 alone; READ2 then returns the one datum twice (the second is chosen).",
 )
 ADD_TID = rule(

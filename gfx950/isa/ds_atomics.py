@@ -1,4 +1,4 @@
-"""DS atomics: integers and floats of 32 and 64 bits in LDS. [CDNA4 ISA 12.12; isa_digest_memory 10, 11]"""
+"""DS atomics: integers and floats of 32 and 64 bits in LDS. [CDNA4 ISA 12.12]"""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gfx950.lanes import B128, U32, U64, join, split
 APPEND = rule(
     "lds.append",
     Evidence.chosen,
-    "compilers put the LDS address in M0; the manual's text has the offset alone (isa_digest_memory E21)",
+    "compilers put the LDS address in M0; the manual's text has the offset alone",
     "DS_APPEND and DS_CONSUME count the active lanes in the dword at M0[15:0] + offset; all receive the old value.",
 )
 

@@ -1,6 +1,4 @@
-"""Bit fields of the gfx950 instruction formats, and the decoder.
-
-[CDNA4 ISA 13; isa_digest_core 4, 6; isa_digest_memory 2, 4, 9, 11]
+"""Bit fields of the gfx950 instruction formats, and the decoder. [CDNA4 ISA 13]
 
 A format is a table of fields; decoding reads them, encoding writes them. Fields of one instruction are numbered from
 bit 0 of its first dword.
@@ -97,7 +95,8 @@ MAI = Encoding("MAI", 8, 0x1A7, 23, {
     "vdst": (0, 8), "cbsz": (8, 3), "abid": (11, 4), "acc_cd": (15, 1), "op": (16, 7), **_VOP3_SOURCES,
     "acc": (59, 2), "blgp": (61, 3),
 })
-SCALE_PREFIX = 0x1A7 << 23 | 0x2C << 16  # V_MFMA_LD_SCALE_B32 before a scaled MFMA [13.3.6, E1]
+# V_MFMA_LD_SCALE_B32 before a scaled MFMA. [13.3.6, and the prose of 7.2.1; the table of 7.2.1 prints another]
+SCALE_PREFIX = 0x1A7 << 23 | 0x2C << 16
 DPP = Encoding("DPP", 4, 0, 32, {
     "src0": (0, 8), "ctrl": (8, 9), "bound_ctrl": (19, 1), "src0_neg": (20, 1), "src0_abs": (21, 1),
     "src1_neg": (22, 1), "src1_abs": (23, 1), "bank_mask": (24, 4), "row_mask": (28, 4),
@@ -114,7 +113,7 @@ SDWAB = Encoding("SDWAB", 4, 0, 32, {
 # fmt: on
 
 LITERAL, SDWA_CODE, DPP_CODE = 255, 249, 250
-# Opcode of a 32-bit form's 64-bit twin. [12.7.1, 12.8.1, 12.9.1; E2, E3]
+# Opcode of a 32-bit form's 64-bit twin. [12.7.1, 12.8.1, 12.9.1, as LLVM's assembler has them; table 85 does not]
 VOP3_BASES = {"VOPC": 0x000, "VOP2": 0x100, "VOP1": 0x140}
 ALWAYS_LITERAL = {("VOP2", 23), ("VOP2", 24), ("VOP2", 36), ("VOP2", 37), ("SOPK", 20)}
 

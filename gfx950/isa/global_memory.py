@@ -1,4 +1,4 @@
-"""FLAT and GLOBAL loads and stores. [CDNA4 ISA 10, 12.15; isa_digest_memory 9]
+"""FLAT and GLOBAL loads and stores. [CDNA4 ISA 10, 12.15]
 
 The two segments differ in the address alone, which is finished when a body sees it; so one body serves both.
 """
@@ -16,7 +16,7 @@ from gfx950.lanes import B96, B128, U32, U64, join, split, static_lanes
 TO_LDS = rule(
     "memory.load_to_lds",
     Evidence.spec,
-    "CDNA4 ISA 10.3, 9.1.9; isa_digest_memory 8; the stride of x3 and that inactive lanes leave a hole are chosen",
+    "CDNA4 ISA 10.3, 9.1.9; the stride of x3 and that inactive lanes leave a hole are chosen",
     "A load to LDS writes dwords at M0[17:2] * 4 + offset + lane * 4, or lane * 16 for x3 and x4; the offset moves both"
     " sides; bytes and shorts are extended to a dword.",
 )

@@ -34,12 +34,12 @@ import functools
 import inspect
 import types
 import typing
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
 from gfx950.evidence import Rule
-from gfx950.lanes import I16, U16, U32, U64, LaneMemory, Lanes, Mask, Mode, ScalarMemory, Words
+from gfx950.lanes import I16, U16, U32, U64, LaneMemory, Lanes, Mask, ScalarMemory, Words
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,6 @@ class Instruction:
     packed: bool = False
     ignores_exec: bool = False
     rules: tuple[Rule, ...] = ()
-    fields: dict[str, int] = field(default_factory=dict)  # encoding fields fixed by the definition
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the body on lane values; on a tracing engine records the instruction instead."""
@@ -197,7 +196,7 @@ def _family(encoding: str) -> Callable[..., Callable[[F], Instruction]]:
 
 
 sop1, sop2, sopk, sopc, sopp = (_family(e) for e in ("SOP1", "SOP2", "SOPK", "SOPC", "SOPP"))
-vop1, vop2, vopc, vop3, vop3p, mai = (_family(e) for e in ("VOP1", "VOP2", "VOPC", "VOP3", "VOP3P", "MAI"))
+vop1, vop2, vopc, vop3, vop3p = (_family(e) for e in ("VOP1", "VOP2", "VOPC", "VOP3", "VOP3P"))
 smem, ds, flat, global_, scratch = (_family(e) for e in ("SMEM", "DS", "FLAT", "GLOBAL", "SCRATCH"))
 
 
@@ -225,8 +224,3 @@ def _import_all() -> None:
 
     for module in pkgutil.iter_modules(package.__path__):
         importlib.import_module(f"gfx950.isa.{module.name}")
-
-
-def accept_mode(parameters: Sequence[Parameter]) -> bool:
-    """Whether a body asks for the MODE fields."""
-    return any(p.kind is Mode for p in parameters)

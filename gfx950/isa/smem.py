@@ -1,4 +1,4 @@
-"""SMEM: scalar loads, stores, atomics and the scalar cache. [CDNA4 ISA 8, 12.6; isa_digest_memory 2, 3]"""
+"""SMEM: scalar loads, stores, atomics and the scalar cache. [CDNA4 ISA 8, 12.6]"""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gfx950.lanes import B128, B256, B512, U32, U64, join, split
 BUFFER_RANGE = rule(
     "smem.buffer_range",
     Evidence.chosen,
-    "CDNA4 ISA 8.2.1, 8.4: per dword, but the printed bound is unusable (isa_digest_memory E3)",
+    "CDNA4 ISA 8.2.1, 8.4: per dword, but the printed bound is no number of bytes",
     "S_BUFFER_LOAD reads a dword when all of it lies below num_records bytes, or num_records * stride bytes when the"
     " stride is not 0; a dword beyond reads 0.",
 )

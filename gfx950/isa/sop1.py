@@ -1,4 +1,4 @@
-"""SOP1: scalar instructions with one source. [CDNA4 ISA 5, 12.3; isa_digest_core 5]"""
+"""SOP1: scalar instructions with one source. [CDNA4 ISA 5, 12.3]"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SOP2: scalar instructions with two sources. [CDNA4 ISA 5, 12.1; isa_digest_core 5]"""
+"""SOP2: scalar instructions with two sources. [CDNA4 ISA 5, 12.1]"""
 
 from __future__ import annotations
 
@@ -49,39 +49,39 @@ def s_sub_i32(ssrc0: I32, ssrc1: I32) -> tuple[I32, Scc]:
 
 @sop2("s_addc_u32", 4)
 def s_addc_u32(ssrc0: U32, ssrc1: U32, scc: Scc) -> tuple[U32, Scc]:
-    """D = S0 + S1 + SCC; SCC = carry out. [12.1, E31]"""
+    """D = S0 + S1 + SCC; SCC = carry out. [12.1]"""
     total = ssrc0.to(U64) + ssrc1.to(U64) + scc.to(U64)
     return total.to(U32), total >= 1 << 32
 
 
 @sop2("s_subb_u32", 5)
 def s_subb_u32(ssrc0: U32, ssrc1: U32, scc: Scc) -> tuple[U32, Scc]:
-    """D = S0 - S1 - SCC; SCC = borrow. [12.1, E31]"""
+    """D = S0 - S1 - SCC; SCC = borrow. [12.1]"""
     taken = ssrc1.to(U64) + scc.to(U64)
     return (ssrc0.to(U64) - taken).to(U32), taken > ssrc0.to(U64)
 
 
 @sop2("s_min_i32", 6)
 def s_min_i32(ssrc0: I32, ssrc1: I32) -> tuple[I32, Scc]:
-    """D = signed minimum; SCC = S0 < S1. [12.1, E30]"""
+    """D = signed minimum; SCC = S0 < S1. [12.1]"""
     return ssrc0.minimum(ssrc1), ssrc0 < ssrc1
 
 
 @sop2("s_min_u32", 7)
 def s_min_u32(ssrc0: U32, ssrc1: U32) -> tuple[U32, Scc]:
-    """D = unsigned minimum; SCC = S0 < S1. [12.1, E30]"""
+    """D = unsigned minimum; SCC = S0 < S1. [12.1]"""
     return ssrc0.minimum(ssrc1), ssrc0 < ssrc1
 
 
 @sop2("s_max_i32", 8)
 def s_max_i32(ssrc0: I32, ssrc1: I32) -> tuple[I32, Scc]:
-    """D = signed maximum; SCC = S0 >= S1. [12.1, E30]"""
+    """D = signed maximum; SCC = S0 >= S1. [12.1]"""
     return ssrc0.maximum(ssrc1), ssrc0 >= ssrc1
 
 
 @sop2("s_max_u32", 9)
 def s_max_u32(ssrc0: U32, ssrc1: U32) -> tuple[U32, Scc]:
-    """D = unsigned maximum; SCC = S0 >= S1. [12.1, E30]"""
+    """D = unsigned maximum; SCC = S0 >= S1. [12.1]"""
     return ssrc0.maximum(ssrc1), ssrc0 >= ssrc1
 
 
@@ -199,7 +199,7 @@ def _extract(value: Any, control: U32) -> tuple[Any, Mask]:
 
 @sop2("s_bfe_u32", 37, rules=(BIT_FIELD,))
 def s_bfe_u32(ssrc0: U32, ssrc1: U32) -> tuple[U32, Scc]:
-    """D = S1[22:16] bits of S0 from bit S1[4:0] on; SCC = D is not 0. [12.1, E31]"""
+    """D = S1[22:16] bits of S0 from bit S1[4:0] on; SCC = D is not 0. [12.1]"""
     return _extract(ssrc0, ssrc1)
 
 

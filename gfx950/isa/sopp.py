@@ -1,4 +1,4 @@
-"""SOPP: program flow, waits and messages. [CDNA4 ISA 4, 12.5; isa_digest_core 4]
+"""SOPP: program flow, waits and messages. [CDNA4 ISA 4, 12.5]
 
 Branches return their condition; the executor adds 4 * SIMM16 to the next instruction's address.
 """

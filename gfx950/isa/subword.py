@@ -1,4 +1,4 @@
-"""Bytes and halves of a register in narrow loads and stores. [CDNA4 ISA 12.12, 12.15; isa_digest_memory 7, 11]"""
+"""Bytes and halves of a register in narrow loads and stores. [CDNA4 ISA 12.12, 12.15]"""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from gfx950.lanes import I32, U32
 D16 = rule(
     "memory.d16_keeps_other_half",
     Evidence.spec,
-    "CDNA4 ISA 12.12, 12.15; 9.1.6 says that ECC parts zero it instead (isa_digest_memory E9)",
+    "CDNA4 ISA 12.12, 12.15; 9.1.6 says that ECC parts zero it instead",
     "A D16 load writes one half of its destination and keeps the other.",
 )
 

@@ -27,7 +27,7 @@ from gfx950.lanes import B32, F16, F32, I16, I32, I64, U16, U32, U64, fma, join,
 PACKED_NEG = rule(
     "valu.packed_integer_neg",
     Evidence.chosen,
-    "isa_digest_core 7: encodable, meaning not stated",
+    "CDNA4 ISA 6.7, 12.10: LLVM's assembler encodes it, the manual gives it no meaning",
     "NEG and NEG_HI do nothing on packed integers.",
 )
 

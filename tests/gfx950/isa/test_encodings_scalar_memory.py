@@ -134,7 +134,7 @@ def test_opcodes_match_the_packed_bits(assemble_lines):
         assert packed.to_bytes(4, "little") == code, text
 
 
-SAMPLES = [  # text, low dword, high dword: isa_digest_memory 18
+SAMPLES = [  # text, low dword, high dword, as LLVM's assembler writes them
     ("s_load_dword s5, s[2:3], -4", 0xC0020141, 0x001FFFFC),
     ("s_load_dword s5, s[2:3], m0", 0xC0000141, 0x0000007C),
     ("s_load_dword s5, s[2:3], s7 offset:0x10", 0xC0024141, 0x0E000010),

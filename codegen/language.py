@@ -70,8 +70,9 @@ def _arguments(function: Callable[..., None]) -> tuple[Argument, ...]:
         pointer = kind is Pointer
         plain = U64 if pointer else kind
         if plain not in (I32, U32, F32, U64, I64):
+            found = f"is {kind}" if name in hints else "is without a type"
             raise TypeError(
-                f"kernel {function.__name__}: argument `{name}` is {kind}; use Pointer, I32, U32, F32, U64 or I64"
+                f"kernel {function.__name__}: argument `{name}` {found}; use Pointer, I32, U32, F32, U64 or I64"
             )
         arguments.append(Argument(name, plain, pointer))
     return tuple(arguments)
@@ -135,7 +136,8 @@ def _word(name: str, value: Any) -> Value:
     if isinstance(value, Lanes) and value.width == 32:
         raw: Value = value.raw
         return raw
-    raise TypeError(f"{current().where()}: {name} takes 32-bit words, got {type(value).__name__}")
+    hint = f"; write constant(F32, {value!r})" if isinstance(value, float) else ""
+    raise TypeError(f"{current().where()}: {name} takes 32-bit words, got {type(value).__name__}{hint}")
 
 
 def _static_word(name: str, value: int) -> Value:
@@ -318,6 +320,8 @@ def loop(
     """Calls for a body (i, *carried) -> carried; returns the final carried values. i: I32 from start while below stop.
 
     step must be positive. Lanes may make different numbers of trips; a lane of none keeps the initial values.
+
+        (total,) = loop(0, count, carry=(constant(F32, 0.0),))(lambda i, total: total + value(i))
     """
     tracer = current()
     where = tracer.where()

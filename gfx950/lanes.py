@@ -89,7 +89,7 @@ PRIMITIVES: dict[str, Primitive] = {
 FLOAT_NAN = rule(
     "float.nan_operand",
     Evidence.chosen,
-    "the manual leaves it open; LDS/L2 atomics: first NaN operand, quieted (9.2.3);"
+    "the manual leaves it open (isa_digest_core 11); LDS/L2 atomics: first NaN operand, quieted (9.2.3);"
     " generated NaNs in examples",
     "An arithmetic result is the first NaN operand in source order, quieted with its payload kept; a NaN made from no"
     " NaN is the negative quiet NaN (f32 0xffc00000).",
@@ -135,6 +135,11 @@ class Mode:
             bool(bits >> 9 & 1),
             bool(bits >> 23 & 1),
         )
+
+    def to_bits(self) -> int:
+        """The MODE register with these fields and zeros elsewhere."""
+        low = self.round32 | self.round16_64 << 2 | self.denorm32 << 4 | self.denorm16_64 << 6
+        return low | int(self.dx10_clamp) << 8 | int(self.ieee) << 9 | int(self.fp16_ovfl) << 23
 
     def denorm(self, width: int) -> int:
         """The denormal code for floats of `width` bits."""
@@ -273,6 +278,12 @@ class Lanes:
         raise TypeError(
             f"a {type(self).__name__} has a value in every lane, so Python's `if`, `and`, `or`, `not` and `while`"
             " cannot ask for its truth: use mask.select(a, b), & | ~, or branch / when / loop in a kernel"
+        )
+
+    def __index__(self) -> int:
+        raise TypeError(
+            f"a {type(self).__name__} has a value in every lane, so `range`, an index or a slice cannot take it: use"
+            " loop(start, stop, carry=...)(body) for a loop, readlane or gather for a lane"
         )
 
     def __repr__(self) -> str:

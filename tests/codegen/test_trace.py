@@ -96,10 +96,16 @@ def test_truth_of_a_lane_value():
     refused(TypeError, "Mask has a value in every lane", lambda p: (thread_id() < 3) and 1)
 
 
+def test_a_lane_value_is_no_python_integer():
+    refused(TypeError, r"I32 has a value in every lane.*loop\(start, stop", lambda p: range(thread_id()))
+    refused(TypeError, "readlane or gather", lambda p: [1, 2][thread_id()])
+
+
 def test_types_do_not_mix():
     refused(TypeError, "I32 and F32 do not mix", lambda p: thread_id() + constant(F32, 1.0))
     refused(TypeError, r"load takes a byte address of type U64 or I64, got I32", lambda p: load(thread_id()))
     refused(TypeError, r"test_trace.py:\d+: store takes 32-bit words, got U64", lambda p: store(p, p))
+    refused(TypeError, r"got float; write constant\(F32, 1.5\)", lambda p: store(p, 1.5))
     refused(TypeError, "lds_read takes a byte address of type U32 or I32, got U64", lambda p: lds_read(p))
     refused(ValueError, "load moves 1 to 4 words a lane, got 5", lambda p: load(p, 5))
 
@@ -177,6 +183,11 @@ def test_kernel_declaration():
         @kernel(block=64)
         def bad(x: str) -> None: ...
 
+    with pytest.raises(TypeError, match=r"argument `x` is without a type; use Pointer, I32"):
+
+        @kernel(block=64)
+        def untyped(x) -> None: ...
+
     with pytest.raises(TypeError, match=r"knows block, lds, waves_per_eu, agprs and name, not \['warps'\]"):
         kernel(block=64, warps=2)
 
@@ -236,3 +247,18 @@ def test_what_is_no_kernel():
     for shape in ({"block": "64"}, {"block": 1.5}, {"block": True}, {"block": 64, "lds": 0.5}):
         with pytest.raises(TypeError, match=r"@kernel\((block|lds)=.*\): expected a whole number"):
             kernel(**shape)
+
+
+def test_constants_that_a_type_does_not_hold():
+    for what, body in (
+        (r"1099511627776 does not fit the 32 bits of I32", lambda p: thread_id() + (1 << 40)),
+        (r"-2147483649 does not fit the 32 bits of I32", lambda p: thread_id() + (-(1 << 31) - 1)),
+        (r"1e\+39 is beyond the largest F32; write float\('inf'\)", lambda p: constant(F32, 1e39)),
+        (r"-1e\+300 is beyond the largest F32", lambda p: constant(F32, 1.0) * -1e300),
+        (r"\d{61} is beyond the largest F32", lambda p: constant(F32, 1 << 200)),
+        (r"\d+ is beyond the largest F32", lambda p: constant(F32, 1 << 2000)),
+    ):
+        refused(ValueError, what, body)
+    assert "constant" in traced(
+        lambda p: (thread_id() + 0xFFFFFFFF, constant(F32, float("-inf")), constant(F32, 3.4e38))
+    )

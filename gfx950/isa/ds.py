@@ -22,7 +22,8 @@ EQUAL_OFFSETS = rule(
     "lds.equal_offsets",
     Evidence.spec,
     "CDNA4 ISA 11.3.1; the pseudo-code of 12.12 disagrees",
-    "WRITE2 with equal offsets stores DATA0 alone; READ2 then returns the one datum twice (the second is chosen).",
+    "WRITE2 and WRXCHG2 with equal offsets store DATA0 alone; READ2 and WRXCHG2 then return the one datum twice (the"
+    " second is chosen).",
 )
 ADD_TID = rule(
     "lds.addtid",

@@ -7,7 +7,7 @@ from typing import Any
 from gfx950.evidence import Evidence, Rule, rule
 from gfx950.isa import atomic_operations as op
 from gfx950.isa.atomic_operations import FLOATS, Operation, integer_type
-from gfx950.isa.ds import ADDRESS
+from gfx950.isa.ds import ADDRESS, EQUAL_OFFSETS
 from gfx950.isa.registry import Exec, Instruction, Lds, ds
 from gfx950.lanes import B128, U32, U64, join, split
 
@@ -109,17 +109,20 @@ ds_wrap_rtn_b32 = _atomic("ds_wrap_rtn_b32", 52, U32, op.wrap, operands=2, retur
 
 
 def _exchange_two(name: str, opcode: int, unit: int) -> Instruction:
+    def exchanged(lds: Any, addr: U32, data: tuple[Any, Any], offset0: int, offset1: int) -> list[Any]:
+        first = lds.atomic(addr + offset0 * unit, [data[0]], op.exchange)
+        second = first if offset0 == offset1 else lds.atomic(addr + offset1 * unit, [data[1]], op.exchange)
+        return [first, second]
+
     def on_32_bits(lds: Lds, addr: U32, data0: U32, data1: U32, offset0: int, offset1: int) -> U64:
-        first = lds.atomic(addr + offset0 * unit, [data0], op.exchange)
-        return join(first, lds.atomic(addr + offset1 * unit, [data1], op.exchange))
+        return join(*exchanged(lds, addr, (data0, data1), offset0, offset1))
 
     def on_64_bits(lds: Lds, addr: U32, data0: U64, data1: U64, offset0: int, offset1: int) -> B128:
-        first = lds.atomic(addr + offset0 * unit, [data0], op.exchange)
-        return B128((*split(first), *split(lds.atomic(addr + offset1 * unit, [data1], op.exchange))))
+        return B128([word for old in exchanged(lds, addr, (data0, data1), offset0, offset1) for word in split(old)])
 
     body: Any = on_32_bits if name.endswith("b32") else on_64_bits
     body.__doc__ = f"Two exchanges, offsets in {unit} bytes; D = the old data. [12.12]"
-    return ds(name, opcode, rules=(ADDRESS, op.ORDER))(body)
+    return ds(name, opcode, rules=(ADDRESS, EQUAL_OFFSETS, op.ORDER))(body)
 
 
 ds_wrxchg2_rtn_b32 = _exchange_two("ds_wrxchg2_rtn_b32", 46, 4)

@@ -389,6 +389,19 @@ def test_two_exchanges(assemble, suffix, words, unit):
     assert [lds[a] for a in at] == [0xAAAAAAAA, 0xBBBBBBBB]
 
 
+@pytest.mark.parametrize(("kind", "words"), [("b32", 1), ("b64", 2)])
+def test_two_exchanges_with_equal_offsets_are_one(assemble, kind, words):
+    """11.3.1: equal offsets cause one access, which uses the first DATA0 only."""
+    wave = Wave(lds=np.arange(64, dtype=np.uint32).view(np.uint8).copy())
+    wave.set_exec(1)
+    wave.vgprs[10:12], wave.vgprs[12:14] = 0xAAAAAAAA, 0xBBBBBBBB
+    operands = f"{registers(20, 64 * words)}, v1, {registers(10, 32 * words)}, {registers(12, 32 * words)}"
+    wave.step(decode(assemble(f"ds_wrxchg2_rtn_{kind} {operands} offset0:3 offset1:3"), 0))
+    old = [3 * words + i for i in range(words)]
+    assert wave.vgprs[20 : 20 + 2 * words, 0].tolist() == old * 2
+    assert wave.lds.view(np.uint32)[old].tolist() == [0xAAAAAAAA] * words
+
+
 def test_conditional_exchange(assemble):
     wave = Wave(lds=np.full(32, 0x11, np.uint8))
     wave.set_exec(1)

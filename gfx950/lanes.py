@@ -89,7 +89,7 @@ PRIMITIVES: dict[str, Primitive] = {
 FLOAT_NAN = rule(
     "float.nan_operand",
     Evidence.chosen,
-    "the manual leaves it open (isa_digest_core 11); LDS/L2 atomics: first NaN operand, quieted (9.2.3);"
+    "the manual leaves it open; LDS/L2 atomics: first NaN operand, quieted (9.2.3);"
     " generated NaNs in examples",
     "An arithmetic result is the first NaN operand in source order, quieted with its payload kept; a NaN made from no"
     " NaN is the negative quiet NaN (f32 0xffc00000).",
@@ -135,11 +135,6 @@ class Mode:
             bool(bits >> 9 & 1),
             bool(bits >> 23 & 1),
         )
-
-    def to_bits(self) -> int:
-        """The MODE register with these fields and zeros elsewhere."""
-        low = self.round32 | self.round16_64 << 2 | self.denorm32 << 4 | self.denorm16_64 << 6
-        return low | int(self.dx10_clamp) << 8 | int(self.ieee) << 9 | int(self.fp16_ovfl) << 23
 
     def denorm(self, width: int) -> int:
         """The denormal code for floats of `width` bits."""

@@ -1,8 +1,8 @@
 """Runs a traced program on the CPU: the source's own bits, without any compiler.
 
 The waves of several workgroups run together: values are arrays (waves, 64), scalars (1, 1) or (waves, 1), the waves of
-the first workgroup first. Control flow is a mask of active lanes; every memory access is checked. A program becomes a list
-of Python closures once and runs for each batch of workgroups, in ascending order.
+the first workgroup first. Control flow is a mask of active lanes; every memory access is checked. A program becomes a
+list of Python closures once and runs for each batch of workgroups, in ascending order.
 """
 
 from __future__ import annotations

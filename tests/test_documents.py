@@ -47,9 +47,8 @@ def console_examples():
 def test_console_examples(command, expected, tmp_path):
     words = shlex.split(command)
     assert words[0] == "gfx950"
-    run = subprocess.run(
-        [sys.executable, "-m", *words], capture_output=True, text=True, cwd=tmp_path, check=False, env=os.environ | {"COLUMNS": "100"}
-    )
+    command, environment = [sys.executable, "-m", *words], os.environ | {"COLUMNS": "100"}
+    run = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False, env=environment)
     assert run.returncode == 0, run.stderr
     checker = doctest.OutputChecker()
     assert checker.check_output(expected, run.stdout, FLAGS), f"printed:\n{run.stdout}\nexpected:\n{expected}"

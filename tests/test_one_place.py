@@ -47,7 +47,7 @@ def test_a_new_instruction_is_decoded_run_and_translated_from_its_one_definition
 def test_a_second_definition_of_an_opcode_names_both_places(made_up):
     with pytest.raises(
         DuplicateInstruction,
-        match=r"v_other_b32 .* defined at test_one_place.py:\d+ is already defined as v_made_up_b32 .* at test_one_place.py",
+        match=r"v_other_b32 .* at test_one_place.py:\d+ is already defined as v_made_up_b32 .* at test_one_place.py",
     ):
 
         @vop3("v_other_b32", OPCODE)
@@ -85,7 +85,8 @@ def compiled():
     return compile_kernels([trace(double_it)])
 
 PACKAGE = KernelPackage(
-    name="double_it", cases={"one": "0..63"}, build=lambda case: np.arange(64, dtype=np.uint32), digests=lambda inputs: {},
+    name="double_it", cases={"one": "0..63"}, build=lambda case: np.arange(64, dtype=np.uint32),
+    digests=lambda inputs: {},
     outputs=[Output("out", "u32", True, str)], run_source=source, run_machine=machine,
     bound=lambda inputs, outputs: [] if (outputs["out"] == 2 * inputs).all() else ["not doubled"],
     programs=lambda: [trace(double_it)], compiled=compiled,

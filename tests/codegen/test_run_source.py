@@ -342,7 +342,7 @@ def test_grid_axes():
 
 @pytest.mark.parametrize("together", [1, 2, 3, 64])
 def test_workgroups_together_keep_their_lds_barriers_and_trips_apart(together, monkeypatch):
-    """Each workgroup sums its id + 1 numbers through LDS, a number a trip: other trips, other LDS, barriers in the loop."""
+    """Each workgroup sums its id + 1 numbers through LDS, one a trip: other trips, other LDS, barriers in the loop."""
     monkeypatch.setattr("codegen.run_source.BATCH_WAVES", 2 * together)
 
     @kernel(block=128, lds=512)

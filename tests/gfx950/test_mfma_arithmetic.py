@@ -1,3 +1,5 @@
+"""Matrix arithmetic: the rule against rational numbers and a published model; natives, layouts, scales, switches."""
+
 import dataclasses
 import subprocess
 import sys

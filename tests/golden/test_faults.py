@@ -1,8 +1,8 @@
 """Deliberate faults in the drafter attention: `check` must catch each of them.
 
-A fault replaces a step of the kernel's source. Source and machine code then agree with each other, and the recorded golden
-and the float64 bound must tell. Faults of the machine code itself (a changed instruction) must show as source against
-machine, with the instruction that wrote the wrong element.
+A fault replaces a step of the kernel's source. Source and machine code then agree with each other, and the recorded
+golden and the float64 bound must tell. Faults of the machine code itself (a changed instruction) must show as source
+against machine, with the instruction that wrote the wrong element.
 """
 
 from __future__ import annotations
@@ -90,6 +90,7 @@ def new_rows_miss_the_tiles(patch):
 
 def scale_rounded_down(patch):
     """The MXFP8 scale follows the floor rule, which clips."""
+
     def floor_rule(value):
         amax = merge.butterfly(abs(value), (16, 8, 4, 2, 1), maximum)
         scale = ((amax.bits(merge.U32) >> 23).maximum(9) - 8).minimum(254)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from elftools.elf.elffile import ELFFile
 
-sys.path.insert(0, str(Path(__file__).parent))  # for llvm_tools
+sys.path.insert(0, str(Path(__file__).parent / "toolchain"))  # for llvm_tools and kernel_builds
 
 from llvm_tools import LlvmError, assembled
 

@@ -1,12 +1,6 @@
 """Translations made by these tests stay out of the user's cache."""
 
-import sys
-from pathlib import Path
-
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))  # for kernel_builds
-
 from kernel_builds import FOLDER
 
 

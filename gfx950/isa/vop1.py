@@ -95,7 +95,7 @@ def v_mov_b32(src0: F32) -> F32:
 @vop1("v_mov_b64", 56, rules=(MOV_B64_LITERAL,))
 def v_mov_b64(src0: U64, neg: int = 0, abs: int = 0) -> U64:
     """D = S0; neg and abs act on bit 63. [12.8]"""
-    magnitude = src0 & ~(1 << 63) if abs & 1 else src0
+    magnitude = src0 & ((1 << 63) - 1) if abs & 1 else src0
     return magnitude ^ (1 << 63) if neg & 1 else magnitude
 
 

@@ -55,8 +55,10 @@ NAN_RULE = rule(
 F16_RULE = rule(
     "transcendental.f16",
     Evidence.spec,
-    "CDNA4 ISA 12.8; the NaN code is that of its examples",
-    "The f16 forms take and give subnormals whatever MODE says, and log, rsq and sqrt of negative numbers are 0xfe00.",
+    "CDNA4 ISA 12.8, of V_RCP_F16 by analogy, and the preface of 12: MODE holds where nothing else is said; the NaN"
+    " code is that of the examples",
+    "The f16 forms take and give subnormals, which the instruction flushes where MODE does; log, rsq and sqrt of"
+    " negative numbers are 0xfe00.",
 )
 F16_HIGH_RULE = rule(
     "transcendental.f16_high_half",

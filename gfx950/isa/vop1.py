@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gfx950.arithmetic import transcendental
 from gfx950.evidence import Evidence, rule
-from gfx950.isa.lane_arithmetic import ARITHMETIC, FP16_OVFL, X, bits_of, by_mode, limited, mantissa_bits, quiet
+from gfx950.isa.lane_arithmetic import ARITHMETIC, FP16_OVFL, X, bits_of, by_mode, flush, limited, mantissa_bits, quiet
 from gfx950.isa.registry import Exec, Scalar32, ToSrc0, vop1
 from gfx950.lanes import (
     B32,
@@ -67,10 +67,11 @@ def native_f32(name: str, value: F32) -> F32:
 
 
 def native_f16(name: str, value: F16) -> F16:
-    """An f16 function by the name of its native, which works on 32-bit lanes."""
-    engine = value.engine
-    wide = value.bits(U16).to(U32)
-    return U32(engine, engine.native(name, [wide.raw], 0)[0]).to(U16).bits(F16)
+    """An f16 function by the name of its native, which works on 32-bit lanes and leaves MODE's denormals to this."""
+    engine, denormals = value.engine, value.engine.mode.denorm(16)
+    wide = (value if denormals & 1 else flush(value)).bits(U16).to(U32)
+    result = U32(engine, engine.native(name, [wide.raw], 0)[0]).to(U16).bits(F16)
+    return result if denormals & 2 else flush(result)
 
 
 # ---- moves -----------------------------------------------------------------------------------------------------------
@@ -426,7 +427,7 @@ def v_sqrt_f32(src0: F32) -> F32:
 def v_rcp_f16(src0: F16) -> F16:
     """1 / S0; that of 0 is a true infinity. [12.8]"""
     result = native_f16("v_rcp_f16", src0)
-    return ((src0.bits(U16) & 0x7FFF) == 0).select(result, limited(result, src0))
+    return (src0 == 0.0).select(result, limited(result, src0))
 
 
 @vop1("v_sqrt_f16", 62, intrinsic="llvm.amdgcn.sqrt.f16", rules=tuple(transcendental.rules("v_sqrt_f16")))

@@ -160,6 +160,23 @@ def test_fp16_ovfl_keeps_true_infinities(assemble, text, values, infinity):
     assert run(assemble(text), Mode(fp16_ovfl=True), **values) == infinity
 
 
+FLUSHED = [  # text, operand, the result, the result where MODE flushes denormals
+    ("v_rcp_f16_e32 v0, v1", 0x0300, 0x7555, 0x7C00),
+    ("v_log_f16_e32 v0, v1", 0x0001, 0xCE00, 0xFC00),
+    ("v_sqrt_f16_e32 v0, v1", 0x0001, 0x0C00, 0x0000),
+    ("v_rsq_f16_e32 v0, v1", 0x8001, 0xFE00, 0xFC00),
+    ("v_exp_f16_e32 v0, v1", 0xCC00, 0x0100, 0x0000),
+]
+
+
+@pytest.mark.parametrize(("text", "operand", "kept", "flushed"), FLUSHED)
+def test_f16_functions_obey_the_denormal_mode(assemble, text, operand, kept, flushed):
+    """12, preface: the modes apply to every float operation unless its description says otherwise, as f32 ones do."""
+    assert run(assemble(text), v1=operand) == kept
+    assert run(assemble(text), Mode(denorm16_64=0), v1=operand) == flushed
+    assert run(assemble(text), Mode(denorm16_64=0, fp16_ovfl=True), v1=operand) == flushed
+
+
 def test_fp16_ovfl_clamps_after_omod(assemble):
     mode = Mode(denorm16_64=0, ieee=False, fp16_ovfl=True)
     assert run(assemble("v_add_f16_e64 v0, v1, v2 mul:2"), mode, v1=0x7B00, v2=0) == 0x7BFF

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import ctypes
+from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
 
 from emu import host_memory
 from emu.engines.host_engine import native_order
+from emu.execute import FLOAT_PAIRS
 from emu.host_code import HostCode, Translation
 from emu.host_machine import aligned
 from emu.memory import Memory
 from emu.translate import MEMORY_FUNCTIONS, SCC, SCRATCH_BYTES, SGPRS, WAVE_BYTES, Block, function_name, module_text
 from emu.wave import Wave
+from gfx950.arithmetic.native import NATIVES
 from gfx950.isa.encoding import ENCODINGS, MAI, VOP3_BASES, VOP3B, Decoded, decode, uses_vop3b
 from gfx950.isa.registry import load
 from gfx950.lanes import Mode
@@ -45,7 +48,10 @@ def plain_fields(instruction, form, rng):
     """Random registers: sources v0..v63 (even), destinations v64..v126, scalars s0..s30 (multiples of 4)."""
     encoding = VOP3B if form == "VOP3" and uses_vop3b(instruction) else MAI if form == "MAI" else ENCODINGS[form]
     fields = {}
-    even = lambda low, high: int(rng.integers(low // 4, high // 4)) * 4  # noqa: E731
+
+    def even(low, high):
+        return int(rng.integers(low // 4, high // 4)) * 4
+
     for name in encoding.fields:
         if name in ("ssrc0", "ssrc1"):
             fields[name] = even(0, 32)
@@ -76,7 +82,8 @@ def encode(instruction, form, rng) -> Decoded:
     encoding, fields = plain_fields(instruction, form, rng)
     opcode = instruction.opcode + (VOP3_BASES.get(instruction.encoding, 0) if form == "VOP3" else 0)
     if form == "VOP3" and "abs" in encoding.fields:
-        fields["abs"], fields["neg"] = int(rng.integers(0, 8)), int(rng.integers(0, 8))
+        no_signs = any(p.place in FLOAT_PAIRS for p in instruction.parameters) and not instruction.parameter("neg")
+        fields["abs"], fields["neg"] = (0, 0) if no_signs else (int(n) for n in rng.integers(0, 8, 2))
         fields["op_sel"] = int(rng.integers(0, 16)) if instruction.encoding == "VOP3" else 0
     if form == "VOP3P":
         fields["op_sel"], fields["op_sel_hi"] = int(rng.integers(0, 8)), int(rng.integers(0, 4))
@@ -105,17 +112,6 @@ def cases():
                 raise AssertionError(f"{instruction.name} as {form}: {error}") from error
 
 
-class Compiled:
-    """Every instruction as a host function of its own."""
-
-    def __init__(self, host, mode, table, blocks, natives, functions):
-        self.host, self.mode, self.table, self.blocks = host, mode, table, blocks
-        self.natives, self.functions = natives, functions
-
-    def __repr__(self):
-        return f"<{len(self.blocks)} compiled instructions>"
-
-
 MODES = {
     "plain": Mode(),
     "flushed": Mode(denorm32=0, denorm16_64=0),
@@ -124,31 +120,65 @@ MODES = {
 }
 
 
-@pytest.fixture(scope="module", params=MODES)
-def compiled(request):
-    mode = MODES[request.param]
-    host = HostCode()
-    table = {}
-    blocks = {}
-    pc = 0x1000
-    for name, decoded in cases():
-        decoded.pc = pc
-        blocks[name] = Block(pc, [decoded])
-        pc += 16
-    natives = np.zeros(256, dtype=np.uint64)
-    for full in (True, False):
-        text, names = module_text(list(blocks.values()), mode, full)
-        host.add(lambda t=text: Translation(t), f"test|{full}|{text}")
-        from gfx950.arithmetic.native import NATIVES
+class Compiler:
+    """Host functions of single instructions; those that MODE does not change are compiled once for all modes."""
 
-        for native in names:
-            natives[native_order().index(native)] = NATIVES[native].address
-        for name, block in blocks.items():
-            assert block.error is None, block.error
-            table[name, full] = _BLOCK(host.address(function_name(block.start, full)))
-    addresses = host_memory.functions()
-    functions = np.array([addresses[n] for n in MEMORY_FUNCTIONS], dtype=np.uint64)
-    return Compiled(host, mode, table, blocks, natives, functions)
+    def __init__(self):
+        self.host = []
+        self.made = {}  # function by its text
+        self.natives = np.zeros(256, dtype=np.uint64)
+        addresses = host_memory.functions()
+        self.functions = np.array([addresses[n] for n in MEMORY_FUNCTIONS], dtype=np.uint64)
+
+    def compile(self, blocks, mode, full):
+        """The function of each block by name."""
+        texts = {name: module_text([block], mode, full)[0] for name, block in blocks.items()}
+        new = [name for name in blocks if texts[name] not in self.made]
+        text, natives = module_text([blocks[name] for name in new], mode, full)
+        host = HostCode()
+        host.add(lambda: Translation(text), f"test|{text}")
+        self.host.append(host)
+        for native in natives:
+            self.natives[native_order().index(native)] = NATIVES[native].address
+        for name in new:
+            assert blocks[name].error is None, blocks[name].error
+            self.made[texts[name]] = _BLOCK(host.address(function_name(blocks[name].start, full)))
+        return {name: self.made[text] for name, text in texts.items()}
+
+
+@dataclass
+class Compiled:
+    """Every instruction as host functions of one mode. variants: for EXEC all ones (if there), for any EXEC."""
+
+    mode: Mode
+    blocks: dict[str, Block]
+    variants: dict[bool, dict[str, object]]
+    compiler: Compiler = field(repr=False)
+
+    def __repr__(self):
+        return f"<{len(self.blocks)} compiled instructions>"
+
+
+@pytest.fixture(scope="module")
+def compiler():
+    return Compiler()
+
+
+# Except in the slow runs a mode of its own is tried on the functions for any EXEC only: MODE and EXEC do not meet.
+@pytest.fixture(
+    scope="module",
+    params=["plain", "flushed", "mixed", "no-ieee"]
+    + [pytest.param(f"{mode} full", marks=pytest.mark.slow) for mode in ("flushed", "mixed", "no-ieee")],
+)
+def compiled(request, compiler):
+    name, _, both = request.param.partition(" ")
+    blocks = {}
+    for i, (title, decoded) in enumerate(cases()):
+        decoded.pc = 0x1000 + 16 * i
+        blocks[title] = Block(decoded.pc, [decoded])
+    wanted = (True, False) if both or name == "plain" else (False,)
+    variants = {full: compiler.compile(blocks, MODES[name], full) for full in wanted}
+    return Compiled(MODES[name], blocks, variants, compiler)
 
 
 def random_state(rng, full):
@@ -170,7 +200,7 @@ def run_numpy(decoded, mode, vgprs, sgprs, scc, lds):
     return wave.vgprs, wave.sgprs, wave.scc_bit, wave.lds
 
 
-def run_host(compiled, name, full, vgprs, sgprs, scc, lds):
+def run_host(compiled, function, vgprs, sgprs, scc, lds):
     wave, scratch, context = (
         aligned(WAVE_BYTES),
         aligned(SCRATCH_BYTES),
@@ -181,8 +211,8 @@ def run_host(compiled, name, full, vgprs, sgprs, scc, lds):
     wave[:SGPRS] = vgprs.view(np.uint8).reshape(-1)
     wave[SGPRS : SGPRS + 512] = sgprs.view(np.uint8)
     wave[SCC] = scc
-    arrays = (wave, context, compiled.functions, compiled.natives, scratch)
-    compiled.table[name, full](*(a.ctypes.data for a in arrays))
+    arrays = (wave, context, compiled.compiler.functions, compiled.compiler.natives, scratch)
+    function(*(a.ctypes.data for a in arrays))
     return (
         wave[:SGPRS].view(np.uint32).reshape(512, 64),
         wave[SGPRS : SGPRS + 512].view(np.uint32),
@@ -191,25 +221,24 @@ def run_host(compiled, name, full, vgprs, sgprs, scc, lds):
     )
 
 
-def compare(name, full, seed, a, b):
-    for what, x, y in zip(("vgprs", "sgprs", "scc", "lds"), a, b, strict=True):
+def compare(what, a, b):
+    for part, x, y in zip(("vgprs", "sgprs", "scc", "lds"), map(np.asarray, a), map(np.asarray, b), strict=True):
         if not np.array_equal(x, y):
-            where = np.argwhere(np.asarray(x) != np.asarray(y))[0]
-            at = tuple(where)
-            raise AssertionError(
-                f"{name} (full={full}, seed={seed}): {what}{list(at)}: numpy {np.asarray(x)[at]:#x}, host {np.asarray(y)[at]:#x}"
-            )
+            at = tuple(np.argwhere(x != y)[0])
+            raise AssertionError(f"{what}: {part}{list(at)}: numpy {x[at]:#x}, host {y[at]:#x}")
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 17))])
 def test_every_instruction_gives_the_same_bits_on_both_engines(compiled, seed):
     rng = np.random.default_rng(seed)
-    for full in (True, False):
-        state = random_state(rng, full)
+    for all_lanes in (True, False):
+        state = random_state(rng, all_lanes)
         for name, block in compiled.blocks.items():
             numpy_result = run_numpy(block.instructions[0], compiled.mode, *state)
-            host_result = run_host(compiled, name, full, *state)
-            compare(name, full, seed, numpy_result, host_result)
+            for full, functions in compiled.variants.items():
+                if all_lanes or not full:
+                    host_result = run_host(compiled, functions[name], *state)
+                    compare(f"{name} (all lanes={all_lanes}, {full=}, {seed=})", numpy_result, host_result)
 
 
 def test_something_is_compared(compiled):

@@ -50,13 +50,16 @@ class RunReport:
 
 @dataclass(frozen=True)
 class Watch:
-    """A store seen by a watchpoint: where it was."""
+    """A store seen by a watchpoint. pc: its address; offset: bytes from the kernel's first instruction, as a
+    disassembler of the file shows it."""
 
     workgroup: tuple[int, int, int]
     wave: int
     lane: int
     pc: int
     instruction: str
+    kernel: str
+    offset: int
 
 
 @dataclass(frozen=True)

@@ -281,7 +281,8 @@ class WorkgroupRunner:
         pc = int(self.context[host_memory.WATCH_PC])
         name = instruction_name(self.machine.bytes, self.machine.base, pc)
         wave, lane = (int(self.context[i]) for i in (host_memory.WATCH_WAVE, host_memory.WATCH_LANE))
-        return Watch(workgroup, wave, lane, pc, name)
+        kernel = self.machine.kernel
+        return Watch(workgroup, wave, lane, pc, name, kernel.name, pc - kernel.entry)
 
 
 def instruction_name(code: bytes, base: int, pc: int) -> str:

@@ -111,7 +111,9 @@ class NumpyMachine:
     def _note_watch(self, one: RunningWave, decoded: Decoded, watch: tuple[int, int], report: RunReport) -> None:
         for address, lane, nbytes in one.wave.last_stores:
             if address < watch[1] and address + nbytes > watch[0]:
-                report.watch = Watch(one.workgroup, one.index, lane, one.wave.pc, decoded.instruction.name)
+                pc, name = one.wave.pc, decoded.instruction.name
+                offset = pc - self.kernel.entry
+                report.watch = Watch(one.workgroup, one.index, lane, pc, name, self.kernel.name, offset)
 
     def _move(self, one: RunningWave, decoded: Decoded, transfer: Transfer | None) -> None:
         wave = one.wave

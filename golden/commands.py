@@ -83,7 +83,7 @@ def check(kernel: str, cases: tuple[str, ...], as_json: bool, engine: str, threa
 
 
 def _agree(results: Sequence[CaseResult]) -> str:
-    return f"{sum(r.good for r in results)} of {counted(len(results), 'case')} agree"
+    return f"{sum(r.good for r in results)} of {counted(len(results), 'case')} {'agrees' if len(results) == 1 else 'agree'}"
 
 
 def _exit_code(results: Sequence[CaseResult]) -> int:

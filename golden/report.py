@@ -49,7 +49,8 @@ def _difference_lines(finding: Finding, difference: Difference) -> Iterator[str]
         yield f"pattern {difference.pattern}"
     if finding.writer is not None:
         w = finding.writer
-        yield f"writer  {w.instruction} pc 0x{w.pc:x}, workgroup {w.workgroup} wave {w.wave} lane {w.lane}"
+        place = f"workgroup {w.workgroup} wave {w.wave} lane {w.lane}"
+        yield f"writer  {w.instruction} at {w.kernel}+0x{w.offset:x}, {place}"
     elif finding.kind == "source-machine":
         yield "writer  none: the machine code never writes it"
 
@@ -61,7 +62,7 @@ def evidence_lines(evidence: Mapping[str, str]) -> Iterator[str]:
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         rules = counted(len(names), f"{level} rule")
         yield from wrap(f"the bits rest on {rules}: {', '.join(names[:3])}{more}")
-    yield "gfx950 evidence lists them all"
+    yield "`--json` names them all; `gfx950 evidence` says what each means"
 
 
 def counted(number: int, noun: str) -> str:
@@ -99,5 +100,5 @@ def _finding_document(finding: Finding) -> dict[str, Any]:
         }
     if w is not None:
         place = {"workgroup": list(w.workgroup), "wave": w.wave, "lane": w.lane}
-        document["writer"] = place | {"pc": w.pc, "instruction": w.instruction}
+        document["writer"] = place | {"kernel": w.kernel, "offset": w.offset, "pc": w.pc, "instruction": w.instruction}
     return document

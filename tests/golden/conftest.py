@@ -19,7 +19,7 @@ from emu.dispatch import RunReport, Watch
 from golden.check import kernel_rules
 from golden.store import sha256
 
-WRITER = Watch((2, 0, 0), 1, 37, 0x40, "global_store_dword")
+WRITER = Watch((2, 0, 0), 1, 37, 0x100000040, "global_store_dword", "double_it", 0x40)
 CASES = {"one": "the first", "two": "the second", "three": "the third", "four": "the last"}
 
 

@@ -234,18 +234,20 @@ def test_a_changed_instruction_is_traced_to_element_lane_and_writer(
     kernel_rules.cache_clear()
     assert run.exit_code == 1, run.exception
     assert "WRONG small " in run.stdout
-    assert "0 of 1 case agree" in run.stdout
+    assert "0 of 1 case agrees" in run.stdout
     binary = r"0x[0-9a-f]+  [01]\|[01]+\|[01]+  \S+"
     text = re.search(
         rf"  \[source-machine\] {output}: source and machine code differ\n"
         rf"    first of \d+ of \d+: {output}\[\d+\]\[\d+\]: {element}\n"
         rf"    source  {binary}\n    machine {binary}\n(?:    .*\n)*?"
-        rf"    writer  {store} pc 0x([0-9a-f]+), workgroup \(\d+, \d+, \d+\) wave \d+ lane \d+\n",
+        rf"    writer  {store} at {kernel_name}\+0x([0-9a-f]+), workgroup \(\d+, \d+, \d+\) wave \d+\s+lane \d+\n",
         run.stdout,
     )
     assert text, run.stdout
-    code = Device().load(changed.object).code.code[0]
-    written_by = decode(bytes(code.data), int(text[1], 16), code.address).instruction.name
+    loaded = Device().load(changed.object).code
+    code = loaded.code[0]
+    pc = loaded.kernel(kernel_name).entry + int(text[1], 16)
+    written_by = decode(bytes(code.data), pc, code.address).instruction.name
     assert re.fullmatch(store, written_by)
     assert all(len(line) <= 100 for line in run.stdout.splitlines())
 

@@ -56,7 +56,7 @@ def test_record_then_check(gfx950, tmp_path):
     lines = out.splitlines()
     assert [line.split()[:2] for line in lines[:4]] == [["ok", c] for c in ("one", "two", "three", "four")]
     assert lines[4].startswith("4 of 4 cases agree, 28 wave instructions, ")
-    assert lines[-1] == "gfx950 evidence lists them all"
+    assert lines[-1] == "`--json` names them all; `gfx950 evidence` says what each means"
 
 
 @pytest.mark.parametrize("value", ["true", "1"])
@@ -110,9 +110,9 @@ def test_check_shows_the_difference_and_its_writer(gfx950, made_up):
         "    source  0x0b  0|0001|011  0.021484375",
         "    machine 0x0a  0|0001|010  0.01953125",
         "    1 ulp apart",
-        "    writer  global_store_dword pc 0x40, workgroup (2, 0, 0) wave 1 lane 37",
+        "    writer  global_store_dword at double_it+0x40, workgroup (2, 0, 0) wave 1 lane 37",
     ]
-    assert lines[7].startswith("0 of 1 case agree, 7 wave instructions, ")
+    assert lines[7].startswith("0 of 1 case agrees, 7 wave instructions, ")
 
 
 def test_many_findings_are_counted_not_printed(gfx950, made_up):
@@ -178,7 +178,9 @@ def test_check_json_is_one_document(gfx950, made_up):
                 "workgroup": [2, 0, 0],
                 "wave": 1,
                 "lane": 37,
-                "pc": 64,
+                "kernel": "double_it",
+                "offset": 64,
+                "pc": 0x100000040,
                 "instruction": "global_store_dword",
             },
         }
@@ -240,7 +242,7 @@ def test_golden_check_runs_the_source_only(gfx950, made_up):
     code, out, _ = gfx950("golden", "check", "made_up", "--case", "one")
     assert code == 0
     assert out.splitlines()[0].startswith("ok    one              source = golden ")
-    assert out.splitlines()[1:] == ["1 of 1 case agree"]
+    assert out.splitlines()[1:] == ["1 of 1 case agrees"]
     made_up.source = flip
     code, out, _ = gfx950("golden", "check", "made_up", "--case", "one", "--case", "two")
     assert code == 1

@@ -6,7 +6,6 @@ import re
 import shlex
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -321,22 +320,22 @@ def test_json_is_the_only_thing_on_stdout():
     assert done.stderr == ""
 
 
-def cpu_seconds(*arguments):
+def cpu_seconds(*command):
     """The least processor time of a few runs: what a quiet machine would take."""
-    best = 10.0
+    used = []
     for _ in range(3):
         before = os.times()
-        process(*arguments)
+        subprocess.run([sys.executable, *command], capture_output=True, check=True)
         after = os.times()
-        used = after.children_user + after.children_system - before.children_user - before.children_system
-        best = min(best, used)
-        time.sleep(0.01)
-    return best
+        used.append(after.children_user + after.children_system - before.children_user - before.children_system)
+    return min(used)
 
 
 def test_help_and_layout_are_quick():
-    assert cpu_seconds("--help") < 0.15
-    assert cpu_seconds("layout", SCALED, "B[100][3]") < 0.3
+    """In terms of what this machine takes to import click, 0.06 s where the goal is 0.15 and 0.3 s."""
+    unit = cpu_seconds("-c", "import click")
+    assert cpu_seconds("-m", "gfx950", "--help") < 2.5 * unit
+    assert cpu_seconds("-m", "gfx950", "layout", SCALED, "B[100][3]") < 5 * unit
 
 
 def test_layout_loads_no_numerics():

@@ -83,7 +83,8 @@ def check(kernel: str, cases: tuple[str, ...], as_json: bool, engine: str, threa
 
 
 def _agree(results: Sequence[CaseResult]) -> str:
-    return f"{sum(r.good for r in results)} of {counted(len(results), 'case')} {'agrees' if len(results) == 1 else 'agree'}"
+    verb = "agrees" if len(results) == 1 else "agree"
+    return f"{sum(r.good for r in results)} of {counted(len(results), 'case')} {verb}"
 
 
 def _exit_code(results: Sequence[CaseResult]) -> int:

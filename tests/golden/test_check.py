@@ -240,7 +240,8 @@ def test_a_changed_instruction_is_traced_to_element_lane_and_writer(
         rf"  \[source-machine\] {output}: source and machine code differ\n"
         rf"    first of \d+ of \d+: {output}\[\d+\]\[\d+\]: {element}\n"
         rf"    source  {binary}\n    machine {binary}\n(?:    .*\n)*?"
-        rf"    writer  {store} at {kernel_name}\+0x([0-9a-f]+), workgroup\s\(\d+,\s\d+,\s\d+\)\s+wave\s+\d+\s+lane\s+\d+\n",
+        rf"    writer  {store} at {kernel_name}\+0x([0-9a-f]+),"
+        r" workgroup\s\(\d+,\s\d+,\s\d+\)\s+wave\s+\d+\s+lane\s+\d+\n",
         run.stdout,
     )
     assert text, run.stdout

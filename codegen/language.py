@@ -13,18 +13,22 @@ functions and the instructions of `gfx950.isa` record what runs. Python's own `f
 
 from __future__ import annotations
 
+import re
 import typing
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Annotated, Any, TypeVar
 
-from codegen.ir import LANES, Argument, Op, Value
+from codegen.ir import Argument, Op, Value
 from codegen.trace import current, raws, rebuild, trace
-from gfx950.lanes import F32, I32, I64, U32, U64, Lanes, Mask, Words
+from gfx950.lanes import F32, I32, I64, LANES, U32, U64, Lanes, Mask, Words
 
 Pointer = Annotated[U64, "pointer"]
 L = TypeVar("L", bound=Lanes)
+MOST_WAVES = 8  # of a SIMD
+MOST_AGPRS = 256  # of a lane
+SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 @dataclass(frozen=True)
@@ -49,16 +53,36 @@ def kernel(block: int, lds: int = 0, **attributes: Any) -> Callable[[Callable[..
     for what, value in (("block", block), ("lds", lds)):
         if isinstance(value, bool) or not isinstance(value, int):
             raise TypeError(f"@kernel({what}={value!r}): expected a whole number")
-    unknown = set(attributes) - {"waves_per_eu", "agprs", "name"}
-    if unknown:
-        raise TypeError(f"@kernel knows block, lds, waves_per_eu, agprs and name, not {sorted(unknown)}")
+    _check_attributes(attributes)
 
     def declare(function: Callable[..., None]) -> Kernel:
         name = attributes.get("name", function.__name__)
+        _check_attributes(attributes | {"name": name})
         rest = {key: value for key, value in attributes.items() if key != "name"}
         return Kernel(function, name, _arguments(function), block, lds, rest)
 
     return declare
+
+
+def _check_attributes(attributes: dict[str, Any]) -> None:
+    """Refuses what LLVM would not survive: it ends the process over an attribute that it cannot read."""
+    unknown = set(attributes) - {"waves_per_eu", "agprs", "name"}
+    if unknown:
+        raise TypeError(f"@kernel knows block, lds, waves_per_eu, agprs and name, not {sorted(unknown)}")
+    waves = attributes.get("waves_per_eu", 1)
+    least, most = waves if isinstance(waves, tuple) and len(waves) == 2 else (waves, waves)
+    if not (_whole(least, 1, MOST_WAVES) and _whole(most, 1, MOST_WAVES) and least <= most):
+        raise ValueError(f"@kernel(waves_per_eu={waves!r}): expected 1 to {MOST_WAVES} waves, or (least, most)")
+    agprs = attributes.get("agprs", 0)
+    if not _whole(agprs, 0, MOST_AGPRS):
+        raise ValueError(f"@kernel(agprs={agprs!r}): expected 0 to {MOST_AGPRS} accumulation registers")
+    name = attributes.get("name", "kernel")
+    if not isinstance(name, str) or not SYMBOL.fullmatch(name):
+        raise ValueError(f"@kernel(name={name!r}): expected letters, digits and _, no digit first")
+
+
+def _whole(value: object, least: int, most: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 
 
 def _arguments(function: Callable[..., None]) -> tuple[Argument, ...]:

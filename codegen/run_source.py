@@ -7,19 +7,21 @@ list of Python closures once and runs for each batch of workgroups, in ascending
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from codegen.ir import LANES, Block, Op, Program, Value, instruction_of
+from codegen.ir import Block, Op, Program, Value, instruction_of
 from emu.engines.numpy_engine import FLOATS, OPERATIONS, SIGNED, UNSIGNED, NumpyEngine
 from emu.errors import EmulatorError, LaunchError, MemoryFault
+from emu.launch_state import LARGEST_GRID
 from emu.memory import Memory
 from gfx950.evidence import Evidence, rule
 from gfx950.isa.registry import Instruction
-from gfx950.lanes import F32, U32, U64, Lanes, Mask, Mode, Words, float_bits
+from gfx950.lanes import F32, LANES, U32, U64, Lanes, Mask, Mode, Words, float_bits
 
 Array = NDArray[Any]
 Step = Callable[["_Group"], None]
@@ -72,20 +74,20 @@ def run_source(
     try:
         values = _argument_values(program, arguments, space, mapped)
         machine = _Machine(program, values, space, observers)
-        workgroups = [(x, y, z) for z in range(shape[2]) for y in range(shape[1]) for x in range(shape[0])]
+        workgroups = ((x, y, z) for z in range(shape[2]) for y in range(shape[1]) for x in range(shape[0]))
         size = 1 if observers else max(1, BATCH_WAVES // program.waves)
-        for first in range(0, len(workgroups), size):
-            machine.run(workgroups[first : first + size])
+        while batch := list(itertools.islice(workgroups, size)):
+            machine.run(batch)
     finally:
         for address in mapped:
             space.unmap(address)
 
 
 def _grid(program: Program, grid: Sequence[int]) -> tuple[int, int, int]:
-    sizes = [int(n) for n in grid]
-    if not 1 <= len(sizes) <= 3 or any(n < 1 for n in sizes):
+    sizes = list(grid) if isinstance(grid, Sequence) else []
+    if not 1 <= len(sizes) <= 3 or not all(isinstance(n, int | np.integer) and 1 <= n <= LARGEST_GRID for n in sizes):
         raise LaunchError(
-            f"the grid is {tuple(grid)}", expected="1 to 3 positive numbers of workgroups", kernel=program.name
+            f"the grid is {grid!r}", expected="1 to 3 positive numbers of workgroups", kernel=program.name
         )
     x, y, z = (*sizes, 1, 1)[:3]
     return x, y, z

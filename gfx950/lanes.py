@@ -8,6 +8,7 @@ bits and the primitive operations of `PRIMITIVES`; every type here is a view on 
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from typing import Any, ClassVar, Protocol, Self, TypeVar
 
 from gfx950.evidence import Evidence, rule
 
+LANES = 64  # of a wave
 Raw = Any  # an engine's own value: a numpy array, an LLVM IR value, an IR value of the kernel language
 
 
@@ -89,8 +91,7 @@ PRIMITIVES: dict[str, Primitive] = {
 FLOAT_NAN = rule(
     "float.nan_operand",
     Evidence.chosen,
-    "the manual leaves it open; LDS/L2 atomics: first NaN operand, quieted (9.2.3);"
-    " generated NaNs in examples",
+    "the manual leaves it open; LDS/L2 atomics: first NaN operand, quieted (9.2.3); generated NaNs in examples",
     "An arithmetic result is the first NaN operand in source order, quieted with its payload kept; a NaN made from no"
     " NaN is the negative quiet NaN (f32 0xffc00000).",
 )
@@ -180,7 +181,7 @@ def float_bits(value: float, width: int) -> int:
     formats = {16: ("<e", "<H"), 32: ("<f", "<I"), 64: ("<d", "<Q")}
     pack, unpack = formats[width]
     try:
-        return int(struct.unpack(unpack, struct.pack(pack, value))[0])
+        return int(struct.unpack(unpack, struct.pack(pack, float(value)))[0])
     except OverflowError:
         return int(struct.unpack(unpack, struct.pack(pack, float("inf") if value > 0 else float("-inf")))[0])
 
@@ -202,11 +203,13 @@ class Lanes:
 
     @classmethod
     def constant_bits(cls, value: int | float) -> int:
-        """The bits of a Python number in this type."""
+        """The bits of a Python number in this type. Raises TypeError and ValueError for one that it does not hold."""
         if not isinstance(value, int):
             raise TypeError(
                 f"{value!r} is no integer: {cls.__name__} holds integers; write {cls.__name__}.constant of an int"
             )
+        if not -(1 << cls.width - 1) <= value < 1 << cls.width:
+            raise ValueError(f"{value} does not fit the {cls.width} bits of {cls.__name__}")
         return value & ((1 << cls.width) - 1)
 
     def coerce(self, other: Any) -> Self:
@@ -478,7 +481,10 @@ class Float(Lanes):
 
     @classmethod
     def constant_bits(cls, value: int | float) -> int:
-        return float_bits(value, cls.width)
+        bits = float_bits(value, cls.width)
+        if bits & ~(1 << cls.width - 1) == infinity_bits(cls.width) and abs(value) != math.inf:
+            raise ValueError(f"{value} is beyond the largest {cls.__name__}; write float('inf') to mean infinity")
+        return bits
 
     def __add__(self, other: Any) -> Self:
         return self._op("fadd", other)
@@ -733,6 +739,9 @@ def _conversion(source: type[Lanes], target: type[Lanes]) -> str | None:
     if target.width < source.width:
         return "trunc"
     return "sext" if issubclass(source, Signed) else "zext"
+
+
+ACCESS_BYTES = (1, 2, 4, 8, 12, 16)  # what one access of a lane may move
 
 
 class LaneMemory(Protocol):

@@ -25,6 +25,7 @@ from codegen.language import (
     when,
 )
 from codegen.run_source import run_source
+from emu.errors import LaunchError
 from gfx950.isa.ds import ds_read_b32
 from gfx950.isa.matrix import v_mfma_scale_f32_16x16x128_f8f6f4
 from gfx950.isa.registry import INSTRUCTIONS, OPCODES, vop3
@@ -262,3 +263,25 @@ def test_constants_that_a_type_does_not_hold():
     assert "constant" in traced(
         lambda p: (thread_id() + 0xFFFFFFFF, constant(F32, float("-inf")), constant(F32, 3.4e38))
     )
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        *({"waves_per_eu": waves} for waves in (0, 9, "a", (1, 2, 3), (4, 1), (1, "b"), True, None)),
+        *({"agprs": agprs} for agprs in (-1, 257, "x", 1.5, True)),
+        *({"name": name} for name in ("", "a b", "é", '"; x', 5, "1k", "k\n", "llvm.foo")),
+    ],
+)
+def test_attributes_that_llvm_would_not_survive(attributes):
+    with pytest.raises(ValueError, match=r"@kernel\((waves_per_eu|agprs|name)=.*\): expected "):
+        kernel(block=64, **attributes)
+
+
+@pytest.mark.parametrize("grid", [0, (), (0,), (-1,), (1.5,), ("a",), (1, 2, 3, 4), (1 << 40,), None])
+def test_grids_of_the_source(grid):
+    def k(p: Pointer) -> None:
+        store(p, 1)
+
+    with pytest.raises(LaunchError, match=r"the grid is .*\n.*\n  expected: 1 to 3 positive numbers of workgroups"):
+        run_source(trace(kernel(block=64)(k)), grid, [np.zeros(1, np.uint32)])

@@ -191,7 +191,7 @@ def _check_scalars(inputs: Inputs) -> None:
         rounded = np.float32(eps)  # what the kernel is given
     if not 0 < rounded < np.inf:
         raise ValueError(
-            f"eps is {eps}, in float32 {rounded}; expected a positive number, for a head of zeros has no other divisor"
+            f"eps is {eps}; expected a positive number that float32 holds, for a head of zeros has no other divisor"
         )
 
 

@@ -12,11 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gfx950.isa.registry import Instruction, Parameter, lookup
-from gfx950.lanes import PRIMITIVES, Lanes, Words
+from gfx950.lanes import ACCESS_BYTES, LANES, PRIMITIVES, Lanes, Words
 
-LANES = 64
 WIDTHS = (1, 8, 16, 32, 64)
-ACCESS_BYTES = (1, 2, 4, 8, 12, 16)
 
 OPERATIONS = {
     "constant": "the static `bits`",

@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 
-from codegen.ir import LANES, Op, Value
+from codegen.ir import Op, Value
 from codegen.llvm_text import EmitError, FunctionText, integer_type
+from gfx950.lanes import LANES
 
 
 def _by_words(f: FunctionText, value: Value, move: Callable[[str], str]) -> str:

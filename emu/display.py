@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from emu.interactive import FORMATS, WAVE, to_words
+from emu.interactive import FORMATS, to_words
 from gfx950 import terminal
 from gfx950.formats import Format
-from gfx950.lanes import Float, Lanes, Mask, Signed, Words
+from gfx950.lanes import LANES, Float, Lanes, Mask, Signed, Words
 
 GAP = "   "
 LABEL = 3  # columns of a lane's number
@@ -26,7 +26,7 @@ class Meaning:
     text: Callable[[int], str]
 
 
-def show(value: Lanes | Words, as_: str | None = None, count: int = WAVE, width: int | None = None) -> None:
+def show(value: Lanes | Words, as_: str | None = None, count: int = LANES, width: int | None = None) -> None:
     """Prints the first `count` lanes of a value: the raw hex of its registers, then what it means, low bits first.
 
     as_: hex, u8 .. u64, i8 .. i64, f64, or a format: f32, f16, bf16, fp8, bf8, fp6, bf6, fp4, e8m0. Without it the
@@ -42,7 +42,7 @@ def show(value: Lanes | Words, as_: str | None = None, count: int = WAVE, width:
     print("\n".join(shown(value, as_, count, width)))
 
 
-def shown(value: Lanes | Words, as_: str | None = None, count: int = WAVE, width: int | None = None) -> Iterator[str]:
+def shown(value: Lanes | Words, as_: str | None = None, count: int = LANES, width: int | None = None) -> Iterator[str]:
     """The lines that `show` prints."""
     room = width or terminal.columns()
     if isinstance(value, Mask):
@@ -135,8 +135,8 @@ def _tall_lines(rows: list[_Row], size: int, room: int) -> Iterator[str]:
 
 
 def _mask_lines(value: Mask, room: int) -> Iterator[str]:
-    bits = np.broadcast_to(value.raw, (WAVE,))
-    whole = sum(1 << lane for lane in range(WAVE) if bits[lane])
-    lanes = [str(lane) for lane in range(WAVE) if bits[lane]]
+    bits = np.broadcast_to(value.raw, (LANES,))
+    whole = sum(1 << lane for lane in range(LANES) if bits[lane])
+    lanes = [str(lane) for lane in range(LANES) if bits[lane]]
     yield f"Mask {whole:016x}, {len(lanes)} lanes"
     yield from textwrap.wrap(" ".join(lanes) or "none", room, initial_indent="   ", subsequent_indent="   ")

@@ -32,6 +32,7 @@ from gfx950.lanes import (
     B512,
     B1024,
     I32,
+    LANES,
     U16,
     U32,
     U64,
@@ -48,7 +49,6 @@ from gfx950.lanes import F16 as F16Lanes
 from gfx950.lanes import F32 as F32Lanes
 from gfx950.lanes import F64 as F64Lanes
 
-WAVE = 64
 IMPLICIT = {"exec": -1, "m0": 0}  # registers a caller may leave out
 ENGINE = NumpyEngine()
 # The number formats by the ISA's names; codes of fewer than 32 bits are packed, low bits first.
@@ -119,7 +119,7 @@ def lane_id() -> U32:
     >>> to_numpy(lane_id() * 4)[:4]
     array([ 0,  4,  8, 12], dtype=uint32)
     """
-    return u32(np.arange(WAVE))
+    return u32(np.arange(LANES))
 
 
 def lanes(values: npt.ArrayLike, dtype: str = "u32") -> Any:
@@ -133,13 +133,13 @@ def lanes(values: npt.ArrayLike, dtype: str = "u32") -> Any:
     '0x7eb04038'
     """
     array = np.asarray(values)
-    if array.ndim <= 1 and array.size in (1, WAVE):
+    if array.ndim <= 1 and array.size in (1, LANES):
         if dtype not in _TYPES:
             raise ValueError(
                 f"one {dtype} a lane is no register; give shape (64, n) to pack, or use {', '.join(_TYPES)}"
             )
         return _wide(_TYPES[dtype], array.reshape(-1))
-    codes = _codes(np.broadcast_to(array, (WAVE, array.shape[-1])), dtype)
+    codes = _codes(np.broadcast_to(array, (LANES, array.shape[-1])), dtype)
     return from_codes(codes, _packed_bits(dtype))
 
 
@@ -167,7 +167,7 @@ def from_codes(codes: NDArray[np.uint64], bits: int) -> Any:
     if total % 32:
         raise ValueError(f"{codes.shape[1]} codes of {bits} bits fill {total / 32:g} registers; give a whole number")
     places = np.arange(bits, dtype=np.uint64)
-    bit_rows = (codes[:, :, None] >> places & np.uint64(1)).astype(np.uint8).reshape(WAVE, total)
+    bit_rows = (codes[:, :, None] >> places & np.uint64(1)).astype(np.uint8).reshape(LANES, total)
     words = np.packbits(bit_rows, axis=1, bitorder="little").view("<u4").astype(np.uint32)
     return from_words(words.T)
 
@@ -187,8 +187,8 @@ def from_words(words: NDArray[np.uint32]) -> Any:
 def to_words(value: Lanes | Words) -> NDArray[np.uint32]:
     """The registers of a lane value as (count, 64) words; 8 and 16 bits are zero-extended."""
     if isinstance(value, Words):
-        return np.stack([np.broadcast_to(w.raw, (WAVE,)) for w in value.words])
-    raw = np.broadcast_to(value.raw, (WAVE,))
+        return np.stack([np.broadcast_to(w.raw, (LANES,)) for w in value.words])
+    raw = np.broadcast_to(value.raw, (LANES,))
     if value.width == 64:
         return np.stack([raw & np.uint64(0xFFFFFFFF), raw >> np.uint64(32)]).astype(np.uint32)
     return raw.astype(np.uint32)[None, :]
@@ -202,7 +202,7 @@ def to_numpy(value: Lanes | Words) -> NDArray[Any]:
     """
     if isinstance(value, Words):
         return np.ascontiguousarray(to_words(value).T)
-    raw = np.array(np.broadcast_to(value.raw, (WAVE,)))
+    raw = np.array(np.broadcast_to(value.raw, (LANES,)))
     kinds = FLOATS if isinstance(value, Float) else SIGNED if isinstance(value, Signed) else UNSIGNED
     return raw.view(kinds[value.width])
 
@@ -212,7 +212,7 @@ def to_numpy(value: Lanes | Words) -> NDArray[Any]:
 
 def _wide(kind: type[L], values: Any) -> L:
     made = convert(kind, values, ENGINE)
-    return kind(ENGINE, np.array(np.broadcast_to(made.raw, (WAVE,))))
+    return kind(ENGINE, np.array(np.broadcast_to(made.raw, (LANES,))))
 
 
 def convert(kind: type[L], value: Any, engine: NumpyEngine) -> L:
@@ -238,14 +238,14 @@ def _array(kind: type[Lanes], value: Any) -> NDArray[Any]:
     array = np.asarray(value)
     if array.ndim == 0:
         array = array.reshape(1)
-    if array.shape not in ((1,), (WAVE,)):
-        raise ValueError(f"{kind.__name__} takes one value or {WAVE}, got an array of shape {array.shape}")
+    if array.shape not in ((1,), (LANES,)):
+        raise ValueError(f"{kind.__name__} takes one value or {LANES}, got an array of shape {array.shape}")
     return array
 
 
 def _mask(value: Any, engine: NumpyEngine) -> Mask:
     if isinstance(value, int) and not isinstance(value, bool):
-        return lanes_of(U64(engine, np.array([value & 2**WAVE - 1], dtype=np.uint64)))
+        return lanes_of(U64(engine, np.array([value & 2**LANES - 1], dtype=np.uint64)))
     array = _array(Mask, value)
     if array.dtype != np.bool_:
         raise TypeError(f"a mask takes booleans, or one integer whose bit i is lane i; got an array of {array.dtype}")
@@ -361,7 +361,7 @@ def _operand(kind: Any, value: Any, engine: NumpyEngine) -> Any:
     if len(words) < kind.count and kind is not B256:
         raise TypeError(f"{kind.__name__} takes {kind.count} registers, got {len(words)}")
     registers = [convert(U32, w, engine) for w in words]
-    zero = U32(engine, np.zeros(WAVE, np.uint32))
+    zero = U32(engine, np.zeros(LANES, np.uint32))
     return kind(registers + [zero] * (kind.count - len(registers)))
 
 

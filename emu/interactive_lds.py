@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from emu.display import meaning
 from emu.engines.numpy_engine import NumpyEngine
-from emu.interactive import ENGINE, WAVE, convert, from_words, mask, to_words
+from emu.interactive import ENGINE, convert, from_words, mask, to_words
 from emu.numpy_memory import LdsLanes, gather_lds, scatter_lds
 from emu.wave import Wave
 from gfx950 import lds as geometry
 from gfx950 import terminal
 from gfx950.isa.encoding import Decoded
-from gfx950.lanes import U32, Lanes, Words
+from gfx950.lanes import LANES, U32, Lanes, Words
 
 Swizzle = Callable[[Any], Any]
 L = TypeVar("L", bound=Lanes)
@@ -119,7 +119,7 @@ class Lds:
 
     def mark(self, at: NDArray[np.int64], on: NDArray[np.bool_], nbytes: int) -> None:
         """Notes that the active lanes wrote `nbytes` bytes at these addresses."""
-        ones = np.full((max(1, nbytes // 4), WAVE), 0x01010101, np.uint32)
+        ones = np.full((max(1, nbytes // 4), LANES), 0x01010101, np.uint32)
         scatter_lds(self.written.view(np.uint8), at, on, ones, nbytes)
 
     def _places(
@@ -178,4 +178,4 @@ def _addresses(addresses: Any, swizzle: Swizzle | None) -> NDArray[np.int64]:
     given = addresses.raw if isinstance(addresses, Lanes) else np.asarray(addresses)
     whole = given.astype(np.int64)
     placed = swizzle(whole) if swizzle is not None else whole
-    return np.array(placed) if placed.ndim == 2 else np.array(np.broadcast_to(placed, (WAVE,)))
+    return np.array(placed) if placed.ndim == 2 else np.array(np.broadcast_to(placed, (LANES,)))

@@ -8,8 +8,9 @@ import numpy as np
 import numpy.typing as npt
 from numpy.typing import NDArray
 
-from emu.interactive import FORMATS, WAVE, from_words, instruction, to_words
+from emu.interactive import FORMATS, from_words, instruction, to_words
 from gfx950.formats import Format
+from gfx950.lanes import LANES
 from gfx950.layouts import FORMAT_BITS, MatrixInstruction, OperandLayout, layout, matrix_instruction
 
 ONE = 127  # the E8M0 code of 1
@@ -67,7 +68,7 @@ def to_registers(
             f"{operand} of {mnemonic} has shape {(where.rows, where.cols)}, got an array of {given.shape}"
         ) from None
     codes = whole.astype(np.uint64) if form is None else form.encode(whole.astype(np.float64)).astype(np.uint64)
-    lanes = [0] * WAVE
+    lanes = [0] * LANES
     for (row, col), (lane, low) in _places(where).items():
         lanes[lane] |= int(codes[row, col]) << low
     words = [[value >> 32 * register & 0xFFFFFFFF for value in lanes] for register in range(where.registers)]
@@ -83,7 +84,7 @@ def from_registers(
     words = to_words(registers)
     if len(words) < where.registers:
         raise ValueError(f"{operand} of {mnemonic} has {where.registers} registers, got {len(words)}")
-    lanes = [sum(int(words[i, lane]) << 32 * i for i in range(where.registers)) for lane in range(WAVE)]
+    lanes = [sum(int(words[i, lane]) << 32 * i for i in range(where.registers)) for lane in range(LANES)]
     codes = np.zeros((where.rows, where.cols), dtype=np.uint32)
     for (row, col), (lane, low) in _places(where).items():
         codes[row, col] = lanes[lane] >> low & (1 << where.element_bits) - 1

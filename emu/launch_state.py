@@ -19,13 +19,13 @@ from emu.code_object import Argument, CodeObject, Kernel, KernelDescriptor
 from emu.errors import LaunchError
 from emu.memory import PRIVATE_APERTURE, SHARED_APERTURE, Memory
 from gfx950.evidence import Evidence, rule
+from gfx950.lanes import LANES
+from gfx950.lds import LDS_BYTES
 
 Dimensions = tuple[int, int, int]
 
-LANES = 64
 LARGEST_WORKGROUP = 1024
 LARGEST_GRID = (1 << 32) - 1
-LDS_BYTES = 160 * 1024
 USER_SGPRS = 16
 SIMDS = 4  # a compute unit's, over which the waves of one workgroup are spread
 SIMD_VGPRS = 512

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from emu.errors import LaunchError, MemoryFault
 from gfx950.evidence import Evidence, rule
+from gfx950.lanes import ACCESS_BYTES, LANES
 
 Bytes = npt.NDArray[np.uint8]
 Words = npt.NDArray[np.uint32]
@@ -22,13 +23,11 @@ Mask = npt.NDArray[np.bool_]
 
 REGIONS = 1 << 16
 REGION_BYTES = 1 << 32
-LANES = 64
 
 TABLE_COLUMNS = 4
 HOST_BASE, LENGTH, FLAGS = 0, 1, 2  # columns of `Memory.table`; column 3 is spare
 READABLE, WRITABLE = 1, 2
 
-ACCESS_BYTES = (1, 2, 4, 8, 12, 16)
 
 # The bases that turn LDS and scratch into flat addresses; both lie above bit 47, so no region has them.
 SHARED_APERTURE = 1 << 48

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from gfx950.evidence import Evidence, Rule, rule
+from gfx950.lanes import LANES
 
-WAVE_LANES = 64
 REGISTER_BITS = 32
 SCALE_BLOCK = 32
 FORMAT_BITS = {"fp8": 8, "bf8": 8, "fp6": 6, "bf6": 6, "fp4": 4}
@@ -177,7 +177,7 @@ class OperandLayout:
     def element(self, register: int, lane: int, bit: int) -> Element:
         """The element that owns a bit of a register of a lane. Raises IndexError when the operand has nothing there."""
         self._check("register", register, self.registers)
-        self._check("lane", lane, WAVE_LANES)
+        self._check("lane", lane, LANES)
         self._check("bit", bit, REGISTER_BITS)
         item = (REGISTER_BITS * register + bit - self.first_bit) // self.element_bits
         if not 0 <= item < self.items:
@@ -255,7 +255,7 @@ def _input_operand(instruction: MatrixInstruction, operand: str, format_name: st
         by_line = _generic_input(
             lines, instruction.k, instruction.blocks, F6F4_RULE if instruction.has_formats else INPUT_RULE
         )
-    items = lines * instruction.k * instruction.blocks // WAVE_LANES
+    items = lines * instruction.k * instruction.blocks // LANES
     rows, cols = (lines, instruction.k) if operand == "A" else (instruction.k, lines)
     placed = by_line if operand == "A" else _transposed(by_line)
     return OperandLayout(instruction.mnemonic, operand, rows, cols, instruction.blocks, bits, items, 0, placed)
@@ -267,7 +267,7 @@ def _output_operand(instruction: MatrixInstruction, operand: str) -> OperandLayo
         placed = _f64_4x4_output()
     else:
         placed = _generic_output(m, n, blocks, 1 if instruction.output_bits == 64 else 4)
-    items = m * n * blocks // WAVE_LANES
+    items = m * n * blocks // LANES
     return OperandLayout(instruction.mnemonic, operand, m, n, blocks, instruction.output_bits, items, 0, placed)
 
 
@@ -287,7 +287,7 @@ def _scale_operand(instruction: MatrixInstruction, operand: str, op_sel: int) ->
 
 def _generic_input(lines: int, depth: int, blocks: int, source: Rule) -> Layout:
     """(line, k): each lane holds `run` consecutive k of one line of one block."""
-    run = depth * lines * blocks // WAVE_LANES
+    run = depth * lines * blocks // LANES
 
     def slot(e: Element) -> Slot:
         return Slot(e.row + lines * (e.block + blocks * (e.col // run)), e.col % run)
@@ -325,8 +325,8 @@ def _transposed(by_line: Layout) -> Layout:
 
 def _generic_output(m: int, n: int, blocks: int, height: int) -> Layout:
     """C and D: `height` consecutive rows stay in a lane, then rows and blocks go over the lanes, then over items."""
-    wide = -(-WAVE_LANES * height // (n * m))  # blocks side by side in the lanes
-    bands = WAVE_LANES // (wide * n)  # row groups side by side in the lanes
+    wide = -(-LANES * height // (n * m))  # blocks side by side in the lanes
+    bands = LANES // (wide * n)  # row groups side by side in the lanes
     stacked = m // (height * bands)  # row groups one after the other in a lane
 
     def slot(e: Element) -> Slot:

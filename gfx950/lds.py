@@ -15,12 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from gfx950.evidence import Evidence, Rule, rule
+from gfx950.lanes import LANES
 
 LDS_BYTES = 163840
 GRANULE_BYTES = 1280
 BANKS = 64
 BANK_BYTES = 4
-LANES = 64
 
 Lanes = tuple[int, ...]
 

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-LANES = 64
+from gfx950.lanes import LANES
 
 Body = Callable[[Any, Any, Any], None]
 _Function = TypeVar("_Function", bound=Callable[..., Any])

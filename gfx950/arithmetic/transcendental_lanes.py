@@ -16,8 +16,8 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from gfx950.arithmetic.native import Body, compiled
+from gfx950.lanes import LANES
 
-LANES = 64
 MAGNITUDE, SIGN = np.uint32(0x7FFFFFFF), np.uint32(0x80000000)
 SMALLEST_NORMAL, ONE, INFINITY = np.uint32(0x00800000), np.uint32(0x3F800000), np.uint32(0x7F800000)
 QUIET, NAN = np.uint32(0x00400000), np.uint32(0xFFC00000)

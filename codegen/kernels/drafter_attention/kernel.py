@@ -20,7 +20,6 @@ from codegen.kernels.drafter_attention.lanes import at, ld
 from codegen.kernels.drafter_attention.merge import ML_BYTES, merge_task, store_partial
 from codegen.kernels.drafter_attention.qkv import FirstBlocks, position_of, qkv_load, qkv_pre, qkv_rows
 from codegen.kernels.drafter_attention.tiles import (
-    LANES,
     LDS_BYTES,
     TK0,
     TV0,
@@ -51,6 +50,7 @@ from codegen.language import (
     workgroup_id,
 )
 from gfx950.evidence import Evidence, rule
+from gfx950.lanes import LANES
 
 FORMATS = rule(
     "drafter_attention.formats",

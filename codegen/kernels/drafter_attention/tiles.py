@@ -13,8 +13,8 @@ from typing import TypeVar
 from codegen.kernels.drafter_attention.cases import BLOCK, KEY_BYTES
 from codegen.kernels.drafter_attention.lanes import ld, perm
 from codegen.language import I32, U32, U64, Mask, lds_read, lds_write, lds_write_byte
+from gfx950.lanes import LANES
 
-LANES = 64
 TILE_WORDS = 4096
 TQ, TK0, TK1, TV0, TV1 = range(5)
 LDS_BYTES = 5 * TILE_WORDS * 4

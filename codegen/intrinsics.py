@@ -263,6 +263,7 @@ IRREGULAR: dict[str, Irregular] = {
     "v_cvt_pk_i16_i32": _typed("llvm.amdgcn.cvt.pk.i16", "<2 x i16>", _WORD_PAIR),
     "v_cvt_pknorm_i16_f32": _typed("llvm.amdgcn.cvt.pknorm.i16", "<2 x i16>", _FLOAT_PAIR),
     "v_cvt_pknorm_u16_f32": _typed("llvm.amdgcn.cvt.pknorm.u16", "<2 x i16>", _FLOAT_PAIR),
+    "v_sad_u8": _typed("llvm.amdgcn.sad.u8", "i32", ("i32", "i32", "i32")),
     "v_exp_f16": _typed("llvm.amdgcn.exp2.f16", "half", ("half",)),
     "v_log_f16": _typed("llvm.amdgcn.log.f16", "half", ("half",)),
     "v_cvt_pk_bf16_f32": _bf16_pair,

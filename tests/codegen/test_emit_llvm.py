@@ -163,7 +163,7 @@ def test_every_instruction_of_the_registry_is_selected():
     command = [sys.executable, str(HERE / "every_instruction.py")]
     run = subprocess.run(command, capture_output=True, text=True, check=False, cwd=HERE.parent.parent)
     lines = [line.split() for line in run.stdout.splitlines()]
-    assert run.returncode == 0, f"at {lines[-1][0]}: {run.stderr[-2000:]}"
+    assert run.returncode == 0, f"after {lines[-1:]}: {run.stderr[-2000:]}"
     assert len(lines) > 60
     other = {name: made for name, *made in lines if not any(_is_form_of(name, m) for m in made)}
     assert other == {}

@@ -9,6 +9,9 @@ functions and the instructions of `gfx950.isa` record what runs. Python's own `f
         with when(index < count):
             address = data + index.to(U64) * 4
             store(address, (load(address).bits(F32) * factor).bits(U32))
+
+Source and machine code have the same bits, with one exception: the sign and payload of a NaN that arithmetic made. LLVM
+may swap operands or move a negation, which changes which NaN comes out; that one comes out does not change.
 """
 
 from __future__ import annotations

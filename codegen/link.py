@@ -65,11 +65,17 @@ def _no_linker() -> NoLinker:
     )
 
 
+ELF_RELOCATABLE = b"\x01\x00"  # e_type ET_REL, little-endian
+
+
 def link(object_bytes: bytes) -> bytes:
     """The `.hsaco` (ELF shared object) of one relocatable AMDGPU object, both as file contents.
 
-    Raises NoLinker when no linker is found, and LinkError with the linker's message when it fails.
+    Raises NoLinker when no linker is found, and LinkError for a file that is linked already and with the linker's
+    message when it fails.
     """
+    if object_bytes[:4] == b"\x7fELF" and object_bytes[16:18] != ELF_RELOCATABLE:
+        raise LinkError("this ELF file is already linked; pass the relocatable object (`.o`), or use the file as it is")
     command = find_linker()
     if command is None:
         raise _no_linker()

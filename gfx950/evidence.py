@@ -37,7 +37,12 @@ LEDGER: dict[str, Rule] = {}
 
 
 def rule(name: str, evidence: Evidence, source: str, text: str) -> Rule:
-    """Declares a rule and enters it in the ledger. Raises ValueError when the name is taken by a different rule."""
+    """Declares a rule and enters it in the ledger.
+
+    Raises ValueError when the name is taken by a different rule, TypeError when a part is missing or of another type.
+    """
+    if not isinstance(evidence, Evidence) or not all(isinstance(part, str) and part for part in (name, source, text)):
+        raise TypeError(f"rule({name!r}, {evidence!r}, ...): takes a name, an Evidence level, a source and a text")
     new = Rule(name, evidence, source, text)
     if LEDGER.setdefault(name, new) != new:
         raise ValueError(f"rule {name!r} is declared twice with different contents; a rule has one home")

@@ -47,6 +47,11 @@ def test_a_linked_object_is_a_shared_object_with_the_same_kernel():
     assert after.image[at : at + 8].view(np.uint64)[0] == after.symbols["counter"].address
 
 
+def test_a_linked_object_is_not_linked_again():
+    with pytest.raises(LinkError, match=r"already linked; pass the relocatable object"):
+        link(link(compiled(SOURCE)))
+
+
 def test_linking_is_deterministic():
     data = compiled(SOURCE)
     assert link(data) == link(data)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import importlib
+import os
 import signal
 import sys
 from typing import NoReturn
@@ -78,6 +79,8 @@ def main() -> None:
     """Runs the command line; an expected error is one clear message on stderr and an exit code, never a traceback."""
     if hasattr(signal, "SIGPIPE"):  # `gfx950 isa | head` ends as any Unix program does
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    # Before numpy loads: threads of its BLAS that wait for each other cost more than the small products they share.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         code = cli.main(standalone_mode=False)
     except click.ClickException as error:

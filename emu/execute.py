@@ -104,7 +104,7 @@ class State(Protocol):
         """EXEC as a mask of lanes."""
         ...
 
-    def memory(self, space: str, decoded: Decoded) -> Any:
+    def memory(self, space: str) -> Any:
         """The LaneMemory `lds` or `global`, or the ScalarMemory `scalar_memory`."""
         ...
 
@@ -184,7 +184,7 @@ class Operands:
         if reader is not None:
             return reader(self)
         if parameter.place in ("lds", "global", "scalar_memory"):
-            return self.state.memory(parameter.place, self.decoded)
+            return self.state.memory(parameter.place)
         return self._read_field(parameter)
 
     def _immediate(self, name: str) -> int:
@@ -283,7 +283,7 @@ class Operands:
         if index == 0 and self.decoded.dpp is not None:
             value = self._dpp(value)
         if self.decoded.sdwa is not None and index < 2:
-            value = self._sdwa_source(index, parameter, value)
+            value = self._sdwa_source(index, parameter)
         return self._signed(value, parameter, *self._signs(index))
 
     def _signed(self, value: Lanes, parameter: Parameter, neg: int, absolute: int) -> Lanes:
@@ -319,7 +319,7 @@ class Operands:
         self.write_mask = (rows if dpp["bound_ctrl"] else rows & good).raw
         return good.select(moved, type(value).constant(self.engine, 0))
 
-    def _sdwa_source(self, index: int, parameter: Parameter, value: Lanes) -> Lanes:
+    def _sdwa_source(self, index: int, parameter: Parameter) -> Lanes:
         sdwa = self.decoded.sdwa
         assert sdwa is not None
         code = self._source_code(f"src{index}")

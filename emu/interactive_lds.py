@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,6 @@ from emu.numpy_memory import LdsLanes, gather_lds, scatter_lds
 from emu.wave import Wave
 from gfx950 import lds as geometry
 from gfx950 import terminal
-from gfx950.isa.encoding import Decoded
 from gfx950.lanes import LANES, U32, Lanes, Words
 
 Swizzle = Callable[[Any], Any]
@@ -154,7 +153,7 @@ class LdsView(LdsLanes):
     def __init__(self, home: Lds, engine: NumpyEngine) -> None:
         wave = Wave(home.contents)
         wave.engine = engine
-        super().__init__(wave, cast(Decoded, None))  # LDS does not look at the instruction
+        super().__init__(wave)
         self.home = home
 
     def store(self, address: U32, words: Sequence[U32], nbytes: int) -> None:

@@ -10,7 +10,6 @@ import numpy as np
 from emu.errors import MemoryFault
 from emu.memory import WRITABLE
 from gfx950.evidence import Evidence, rule
-from gfx950.isa.encoding import Decoded
 from gfx950.lanes import U32, U64, Lanes
 
 if TYPE_CHECKING:
@@ -88,7 +87,7 @@ def _check_alignment(addresses: Any, active: Any, size: int) -> None:
 class LdsLanes:
     """LDS: byte addresses from 0, out of range reads 0 and drops writes [rule lds.range]."""
 
-    def __init__(self, wave: Wave, decoded: Decoded) -> None:
+    def __init__(self, wave: Wave) -> None:
         self.wave = wave
 
     def _lanes(self, address: U32) -> tuple[Any, Any]:
@@ -117,7 +116,7 @@ class LdsLanes:
 class GlobalLanes:
     """Global memory: every access is checked; a bad one raises MemoryFault. scalar: lane 0 alone takes part."""
 
-    def __init__(self, wave: Wave, decoded: Decoded, scalar: bool = False) -> None:
+    def __init__(self, wave: Wave, scalar: bool = False) -> None:
         self.wave, self.scalar = wave, scalar
 
     def _lanes(self, address: U64) -> tuple[Any, Any]:
@@ -150,9 +149,9 @@ class GlobalLanes:
 class ScalarReads:
     """SMEM: one checked scalar address."""
 
-    def __init__(self, wave: Wave, decoded: Decoded) -> None:
+    def __init__(self, wave: Wave) -> None:
         self.wave = wave
-        self.lane = GlobalLanes(wave, decoded, scalar=True)
+        self.lane = GlobalLanes(wave, scalar=True)
 
     def store(self, address: U64, words: Sequence[U32]) -> None:
         """Consecutive dwords."""

@@ -204,14 +204,14 @@ class BlockState:
             return self.host.constant((1 << 64) - 1, 64)
         return self.host.define(f"load i64, ptr {self._at(SGPRS + 4 * EXEC)}", 64, False)
 
-    def memory(self, space: str, decoded: Decoded) -> Any:
-        return HostScalarReads(self, decoded) if space == "scalar_memory" else HostLanes(self, decoded, space)
+    def memory(self, space: str) -> Any:
+        return HostScalarReads(self) if space == "scalar_memory" else HostLanes(self, space)
 
 
 class HostLanes:
     """LDS or global memory: calls of the compiled memory functions through the scratch area."""
 
-    def __init__(self, state: BlockState, decoded: Decoded, space: str, scalar: bool = False) -> None:
+    def __init__(self, state: BlockState, space: str, scalar: bool = False) -> None:
         self.state, self.host, self.space, self.scalar = state, state.host, space, scalar
 
     def _active(self) -> str:
@@ -261,9 +261,9 @@ class HostLanes:
 class HostScalarReads:
     """SMEM."""
 
-    def __init__(self, state: BlockState, decoded: Decoded) -> None:
+    def __init__(self, state: BlockState) -> None:
         self.state, self.host = state, state.host
-        self.lane = HostLanes(state, decoded, "global", scalar=True)
+        self.lane = HostLanes(state, "global", scalar=True)
 
     def store(self, address: U64, words: Sequence[U32]) -> None:
         """Consecutive dwords."""

@@ -77,7 +77,7 @@ class Wave:
     def exec_mask(self) -> Any:
         return self.engine.apply("lanes_of", 1, self.sgprs[EXEC : EXEC + 2].view(np.uint64))
 
-    def memory(self, space: str, decoded: Decoded) -> Any:
+    def memory(self, space: str) -> Any:
         if space == "lds":
-            return LdsLanes(self, decoded)
-        return ScalarReads(self, decoded) if space == "scalar_memory" else GlobalLanes(self, decoded)
+            return LdsLanes(self)
+        return ScalarReads(self) if space == "scalar_memory" else GlobalLanes(self)

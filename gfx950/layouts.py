@@ -266,7 +266,7 @@ def _output_operand(instruction: MatrixInstruction, operand: str) -> OperandLayo
     if instruction.output_bits == 64 and m == 4:
         placed = _f64_4x4_output()
     else:
-        placed = _generic_output(m, n, blocks, 1 if instruction.output_bits == 64 else 4)
+        placed = _generic_output(m, n, 1 if instruction.output_bits == 64 else 4)
     items = m * n * blocks // LANES
     return OperandLayout(instruction.mnemonic, operand, m, n, blocks, instruction.output_bits, items, 0, placed)
 
@@ -323,7 +323,7 @@ def _transposed(by_line: Layout) -> Layout:
     return Layout(slot, element, by_line.rule)
 
 
-def _generic_output(m: int, n: int, blocks: int, height: int) -> Layout:
+def _generic_output(m: int, n: int, height: int) -> Layout:
     """C and D: `height` consecutive rows stay in a lane, then rows and blocks go over the lanes, then over items."""
     wide = -(-LANES * height // (n * m))  # blocks side by side in the lanes
     bands = LANES // (wide * n)  # row groups side by side in the lanes

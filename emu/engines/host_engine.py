@@ -169,7 +169,7 @@ class HostEngine:
 
     # ---- float rules ----------------------------------------------------------------------------------------------
 
-    def flush(self, value: Value, lanes: bool) -> Value:
+    def flush(self, value: Value) -> Value:
         """Denormals become zeros of the same sign."""
         width = value.width
         exponent = self.apply("and", width, value, self.constant(infinity_bits(width), width))
@@ -177,15 +177,15 @@ class HostEngine:
         sign = self.apply("and", width, value, self.constant(1 << width - 1, width))
         return self.apply("select", width, denormal, sign, value)
 
-    def flushed_inputs(self, width: int, operands: Sequence[Value], lanes: bool) -> list[Value]:
+    def flushed_inputs(self, width: int, operands: Sequence[Value]) -> list[Value]:
         """The operands with denormals as MODE says."""
-        return list(operands) if self.mode.denorm(width) & 1 else [self.flush(o, lanes) for o in operands]
+        return list(operands) if self.mode.denorm(width) & 1 else [self.flush(o) for o in operands]
 
     def finish_float(self, result: Value, operands: Sequence[Value]) -> Value:
         """Output denormals and the NaN rule."""
-        width, lanes = result.width, result.lanes
+        width = result.width
         if not self.mode.denorm(width) & 2:
-            result = self.flush(result, lanes)
+            result = self.flush(result)
         if HOST_NAN_IS_OURS:
             trusted = len(operands) - (0 if operands[-1].touched else 1)
             for operand in reversed(operands[:trusted]):
@@ -286,7 +286,7 @@ def _select(e: HostEngine, op: str, width: int, mask: Value, a: Value, b: Value)
 def _float(e: HostEngine, op: str, width: int, a: Value, b: Value) -> Value:
     e.check_rounding(width)
     lanes = _lanes(a, b)
-    left, right = (e.as_float(x, lanes) for x in e.flushed_inputs(width, (a, b), lanes))
+    left, right = (e.as_float(x, lanes) for x in e.flushed_inputs(width, (a, b)))
     result = e.from_float(f"{_LLVM_FLOAT[op]} {left}, {right.rsplit(' ', 1)[1]}", width, lanes)
     return e.finish_float(result, (a, b))
 
@@ -296,27 +296,27 @@ def _float_call(e: HostEngine, op: str, width: int, *operands: Value) -> Value:
         return _fma16(e, op, *operands)
     e.check_rounding(width)
     lanes = _lanes(*operands)
-    inputs = [e.as_float(x, lanes) for x in e.flushed_inputs(width, operands, lanes)]
+    inputs = [e.as_float(x, lanes) for x in e.flushed_inputs(width, operands)]
     result = e.from_float(e.call_intrinsic(_LLVM_FLOAT_CALL[op], width, lanes, inputs, True), width, lanes)
     return e.finish_float(result, operands)
 
 
 def _float_compare(e: HostEngine, op: str, width: int, a: Value, b: Value) -> Value:
     lanes = _lanes(a, b)
-    left, right = (e.as_float(x, lanes) for x in e.flushed_inputs(width, (a, b), lanes))
+    left, right = (e.as_float(x, lanes) for x in e.flushed_inputs(width, (a, b)))
     return e.define(f"fcmp {_LLVM_FLOAT_COMPARE[op]} {left}, {right.rsplit(' ', 1)[1]}", 1, lanes)
 
 
 def _float_resize(e: HostEngine, op: str, width: int, a: Value) -> Value:
     if width < a.width:
         e.check_rounding(width)
-    source = e.flushed_inputs(a.width, (a,), a.lanes)[0]
+    source = e.flushed_inputs(a.width, (a,))[0]
     if (a.width, width) == (64, 16):
         source = _round_to_odd_f32(e, source)
     text = e.as_float(source, a.lanes)
     result = e.from_float(f"{op} {text} to {type_of(width, a.lanes, True)}", width, a.lanes)
     if not e.mode.denorm(width) & 2:
-        result = e.flush(result, a.lanes)
+        result = e.flush(result)
     return e.apply("select", width, e.nan_mask(a), _resized_nan(e, a, width), result)
 
 
@@ -351,7 +351,7 @@ def _fma16(e: HostEngine, op: str, *operands: Value) -> Value:
     e.check_rounding(16)
     lanes = _lanes(*operands)
     double = type_of(64, lanes, True)
-    inputs = [e.as_float(x, lanes) for x in e.flushed_inputs(16, operands, lanes)]
+    inputs = [e.as_float(x, lanes) for x in e.flushed_inputs(16, operands)]
     a, b, c = (e.define(f"fpext {x} to {double}", 64, lanes).text for x in inputs)
     product = e.define(f"fmul {double} {a}, {b}", 64, lanes)
     total = _round_to_odd_f32(e, e.from_float(f"fadd {double} {product.text}, {c}", 64, lanes))

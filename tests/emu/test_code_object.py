@@ -8,7 +8,7 @@ import llvm_tools
 import msgpack
 import numpy as np
 import pytest
-from llvm_tools import assembled, linked, object_of
+from llvm_tools import assembled, kernel_source, linked, object_of
 from llvmlite import binding, ir
 
 from emu.code_object import MACHINES, decode_descriptor, load
@@ -36,25 +36,6 @@ __attribute__((amdgpu_kernel)) void second(space(1) int *a, short s, double d) {
 
 def compiled(version: int = 5, *options: str) -> bytes:
     return llvm_tools.compiled(C_SOURCE, f"-mcode-object-version={version}", *options)
-
-
-def kernel_source(directives: str = "", body: str = "s_endpgm", name: str = "k") -> str:
-    required = "" if ".amdhsa_next_free_vgpr" in directives else ".amdhsa_next_free_vgpr 8\n"
-    required += "" if ".amdhsa_next_free_sgpr" in directives else ".amdhsa_next_free_sgpr 8\n"
-    required += "" if ".amdhsa_accum_offset" in directives else ".amdhsa_accum_offset 4\n"
-    return f"""
-.text
-.globl {name}
-.p2align 8
-.type {name},@function
-{name}:
-  {body}
-.rodata
-.p2align 6
-.amdhsa_kernel {name}
-{required}{directives}
-.end_amdhsa_kernel
-"""
 
 
 # --- good objects ----------------------------------------------------------------------------------------------------

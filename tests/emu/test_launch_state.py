@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from llvm_tools import assembled, compiled
+from llvm_tools import assembled, compiled, kernel_source
 
 from emu.code_object import Argument, Kernel, decode_descriptor, load
 from emu.errors import LaunchError, MemoryFault
@@ -19,22 +19,7 @@ from emu.memory import Memory
 
 
 def assembled_kernel(directives: str) -> Kernel:
-    source = f"""
-.globl k
-.p2align 8
-.type k,@function
-k:
-  s_endpgm
-.rodata
-.p2align 6
-.amdhsa_kernel k
-.amdhsa_next_free_vgpr 8
-.amdhsa_next_free_sgpr 8
-.amdhsa_accum_offset 4
-{directives}
-.end_amdhsa_kernel
-"""
-    return load(assembled(source), 0x10000).kernel()
+    return load(assembled(kernel_source(directives)), 0x10000).kernel()
 
 
 BARE = decode_descriptor(bytes(64))

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from llvm_tools import assembled, compiled, linked, run_tool
+from llvm_tools import assembled, compiled, kernel_source, linked, run_tool
 
 from emu.dispatch import Device
 
@@ -42,21 +42,7 @@ def compile_c(source: str, level: str = "-O2") -> bytes:
 def assemble_kernel(body: str, directives: str = "", name: str = "k") -> bytes:
     """The code object of one assembly kernel without arguments' metadata: it takes its kernarg block as bytes."""
     needed = {"next_free_vgpr": 128, "next_free_sgpr": 100, "accum_offset": 128, "user_sgpr_kernarg_segment_ptr": 1}
-    lines = [f".amdhsa_{key} {value}" for key, value in needed.items() if f".amdhsa_{key}" not in directives]
-    source = f"""
-.text
-.globl {name}
-.p2align 8
-.type {name},@function
-{name}:
-{body}
-.rodata
-.p2align 6
-.amdhsa_kernel {name}
-{chr(10).join(lines)}
-{directives}
-.end_amdhsa_kernel
-"""
+    source = kernel_source(directives, body, name, **needed)
     return _kept(source, lambda: linked(assembled(source)))
 
 

@@ -40,6 +40,25 @@ def assembled(source: str, cpu: str = "gfx950") -> bytes:
     return object_of(source, f"-mcpu={cpu}", language="assembler")
 
 
+def kernel_source(directives: str = "", body: str = "s_endpgm", name: str = "k", **defaults: int) -> str:
+    """Assembly of one kernel. directives: its .amdhsa_ lines; defaults: further ones, unless a directive says other."""
+    needed = {"next_free_vgpr": 8, "next_free_sgpr": 8, "accum_offset": 4, **defaults}
+    more = "".join(f".amdhsa_{k} {v}\n" for k, v in needed.items() if f".amdhsa_{k}" not in directives)
+    return f"""
+.text
+.globl {name}
+.p2align 8
+.type {name},@function
+{name}:
+  {body}
+.rodata
+.p2align 6
+.amdhsa_kernel {name}
+{more}{directives}
+.end_amdhsa_kernel
+"""
+
+
 @functools.cache
 def linked(data: bytes) -> bytes:
     """A relocatable object as a code object to load."""

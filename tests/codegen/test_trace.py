@@ -207,9 +207,9 @@ def test_arguments_have_their_types():
 
 
 def test_the_example_of_the_language_runs():
-    example = textwrap.dedent("    @kernel" + language.__doc__.partition("    @kernel")[2])
+    example = "    @kernel" + language.__doc__.partition("    @kernel")[2].partition("\n\n")[0]
     names = {}
-    exec("from codegen.language import *\n" + example, names)
+    exec("from codegen.language import *\n" + textwrap.dedent(example), names)
     data = np.arange(300, dtype=np.float32)
     run_source(trace(names["scale"]), (2,), [data, 290, 0.5])
     np.testing.assert_array_equal(data[:290], np.arange(290) / 2)

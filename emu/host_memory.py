@@ -8,7 +8,10 @@ anything. They may overwrite the addresses of inactive lanes.
 from __future__ import annotations
 
 import functools
-from typing import Any
+import hashlib
+
+from emu.host_code import HostCode, Translation
+from emu.translate import MEMORY_FUNCTIONS
 
 LDS, LDS_BYTES, TABLE = range(3)
 FAULT_LANE, FAULT_ADDRESS, FAULT_BYTES, FAULT_KIND, FAULT_LANES = range(3, 8)
@@ -22,13 +25,16 @@ ALL = (1 << 64) - 1
 
 @functools.cache
 def functions() -> dict[str, int]:
-    """The addresses of the compiled memory functions by name."""
-    return {name: f.address for name, f in _compile().items()}
+    """The addresses of the memory functions by name."""
+    code = _compiled()
+    return {name: code.address(name) for name in MEMORY_FUNCTIONS}
 
 
 @functools.cache
-def _compile() -> dict[str, Any]:
-    """Compiles (or loads from numba's disk cache) the functions."""
-    from emu import host_memory_bodies as bodies
+def _compiled() -> HostCode:
+    """The functions compiled, or loaded from the cache of translations."""
+    from emu.host_memory_text import TEXT
 
-    return bodies.compiled()
+    code = HostCode(opt=2)
+    code.add(lambda: Translation(TEXT), f"memory|{hashlib.sha256(TEXT.encode()).hexdigest()}")
+    return code

@@ -45,7 +45,8 @@ class KernelPackage:
 
     cases: names with one line each. build(case) -> inputs. digests(inputs): sha256 of each input array. run_source and
     run_machine give the outputs by name; both leave the inputs as they are. bound(inputs, outputs): where the outputs
-    leave the derived error bound of the float64 reference, one sentence each.
+    leave the derived error bound of the float64 reference, one sentence each. recipe(case): what its inputs are made
+    from, as text for the record of a golden.
     """
 
     name: str
@@ -58,6 +59,7 @@ class KernelPackage:
     bound: Callable[[Any, dict[str, Array]], list[str]]
     programs: Callable[[], Sequence[Program]]
     compiled: Callable[[], Compiled]
+    recipe: Callable[[str], str] = str
 
     def output(self, name: str) -> Output:
         """The output of that name."""

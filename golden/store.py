@@ -39,10 +39,14 @@ class StoredOutput:
 
 @dataclass
 class Record:
-    """A golden. evidence: the weakest level and the rules below `spec` that the kernel's instructions follow."""
+    """A golden. recipe: what the inputs are made from. inputs: the sha256 of each. code_object: its sha256.
+
+    evidence: the rules below `spec` that the kernel's bits follow, with their levels.
+    """
 
     kernel: str
     case: str
+    recipe: str
     inputs: dict[str, str]
     code_object: str
     outputs: dict[str, StoredOutput]
@@ -101,7 +105,8 @@ def _record(
             data += bytes_of(array).tobytes()
         stored[output.name] = entry
     code = sha256(package.compiled().object)
-    return Record(package.name, case, package.digests(inputs), code, stored, evidence), bytes(data)
+    recipe, digests = package.recipe(case), package.digests(inputs)
+    return Record(package.name, case, recipe, digests, code, stored, evidence), bytes(data)
 
 
 def _state(record: Record, text: str, data: bytes, record_path: Path, data_path: Path) -> State:

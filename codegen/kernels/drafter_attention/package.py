@@ -78,4 +78,5 @@ PACKAGE = KernelPackage(
     bound=_bound,
     programs=lambda: launch.programs(),
     compiled=lambda: launch.compiled(),
+    recipe=lambda name: f"codegen.kernels.drafter_attention.cases.build({CASES[name]!r}), drawn by gfx950.random_bits",
 )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
+from emu.engines import ENGINES
 from emu.errors import EmulatorError
 from gfx950 import terminal
 from gfx950.evidence import Evidence
@@ -36,7 +37,7 @@ def _sizes(context: click.Context, option: click.Parameter, value: str) -> tuple
 @click.option("--grid", callback=_sizes, metavar="X[,Y[,Z]]", required=True, help="Workgroups.")
 @click.option("--block", callback=_sizes, metavar="X[,Y[,Z]]", required=True, help="Threads of a workgroup.")
 @click.option("--arg", "texts", multiple=True, metavar="A", help="The next argument (forms above); give one for each.")
-@click.option("--engine", type=click.Choice(["host", "numpy"]), default="host", show_default=True)
+@click.option("--engine", type=click.Choice(ENGINES), default="host", show_default=True)
 @click.option("--threads", type=click.IntRange(1, 256), default=1, show_default=True, help="Workgroups at once (host).")
 @click.option("--dynamic-lds", type=click.IntRange(0), default=0, metavar="BYTES", help="LDS beyond the kernel's own.")
 @click.option("--step-limit", type=click.IntRange(1), default=None, metavar="N", help="Wave instructions a workgroup.")

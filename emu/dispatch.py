@@ -4,7 +4,8 @@
     module = device.load("kernel.hsaco")
     module["vector_add"][4, 256](a, b, out, np.int32(n))      # [workgroups, threads]; arrays are used in place
 
-Engines: "host" (translated code, quick) and "numpy" (one instruction at a time, observable). Same bits on both.
+Engines: "host" (translated code, quick) and "numpy" (one instruction at a time, observable), the same bits on both; and
+"device": a real MI355X through HIP, for its bits beside theirs.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy as np
 
 from emu import code_object
 from emu.code_object import CodeObject, Kernel
+from emu.engines import ENGINES
 from emu.errors import LaunchError
 from emu.launch_state import Geometry, Launch, place, prepare
 from emu.memory import Memory
@@ -26,7 +28,6 @@ from gfx950.lds import allocation
 
 DEFAULT_QUANTUM = 32  # instructions a wave runs before the next one's turn [facts: field kernels break above 32]
 DEFAULT_STEP_LIMIT = 1 << 40
-ENGINES = ("host", "numpy")
 
 
 @dataclass
@@ -64,9 +65,9 @@ class Watch:
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How to run. engine: host or numpy. threads: workgroups at once on the host engine. quantum: instructions before a
-    wave's turn ends. watch: a range of device addresses whose last writer is reported. step_limit: wave instructions
-    a workgroup may take. observers: of emu.observers, for the numpy engine."""
+    """How to run. engine: host, numpy or device. threads: workgroups at once on the host engine. quantum: instructions
+    before a wave's turn ends. watch: a range of device addresses whose last writer is reported. step_limit: wave
+    instructions a workgroup may take. observers: of emu.observers, for the numpy engine."""
 
     engine: str = "host"
     threads: int = 1
@@ -134,7 +135,7 @@ class Module:
         longest = min(options.quantum, DEFAULT_QUANTUM) if options.engine == "host" else 0
         key = (kernel.name, options.engine, longest)
         if key not in self._machines:
-            self._machines[key] = _machine(self.device.memory, self.code, kernel, longest)
+            self._machines[key] = _machine(options.engine, self.device.memory, self.code, kernel, longest)
         return self._machines[key]
 
 
@@ -146,9 +147,13 @@ def _options(options: RunOptions | None) -> RunOptions | None:
     return options
 
 
-def _machine(memory: Memory, code: CodeObject, kernel: Kernel, longest: int) -> Machine:
-    """On translated code in blocks of `longest` instructions, or with 0 on the numpy engine."""
-    if longest:
+def _machine(engine: str, memory: Memory, code: CodeObject, kernel: Kernel, longest: int) -> Machine:
+    """longest: of the host engine's blocks, in instructions."""
+    if engine == "device":
+        from emu.device_machine import DeviceMachine
+
+        return DeviceMachine(memory, code, kernel)
+    if engine == "host":
         from emu.host_machine import HostMachine
 
         return HostMachine(memory, code, kernel, longest)

@@ -127,8 +127,12 @@ def _compare(kind: str, text: str, output: Output, expected: NDArray[Any], found
 
 
 def find_writer(package: KernelPackage, inputs: Any, difference: Difference, options: RunOptions) -> Watch | None:
-    """Runs the machine code once more with a watchpoint on the differing byte; None when nothing writes it."""
-    _, report = package.run_machine(inputs, options, Watchpoint(difference.output, difference.byte))
+    """Runs the machine code once more with a watchpoint on the differing byte; None when nothing writes it.
+
+    A device has no watchpoints; for its bits the emulator tells who writes the element.
+    """
+    emulated = replace(options, engine="host") if options.engine == "device" else options
+    _, report = package.run_machine(inputs, emulated, Watchpoint(difference.output, difference.byte))
     return report.watch
 
 

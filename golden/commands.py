@@ -13,6 +13,7 @@ import click
 
 from codegen.kernel_package import KernelPackage, case_inputs, kernel_names, kernel_package
 from emu.dispatch import RunOptions
+from emu.engines import ENGINES
 from gfx950.terminal import show_json, table
 from golden.check import CaseResult, check_case, check_cases, check_recorded, evidence_of
 from golden.report import case_document, case_lines, counted, evidence_lines, findings_lines
@@ -52,7 +53,7 @@ def _warn_of_unused(package: KernelPackage, home: Path) -> list[str]:
 @click.argument("kernel")
 @cases_option
 @json_option
-@click.option("--engine", type=click.Choice(["host", "numpy"]), default="host", show_default=True)
+@click.option("--engine", type=click.Choice(ENGINES), default="host", show_default=True)
 @click.option("--threads", type=click.IntRange(1, 256), default=None, help="Processes and threads. Default: all cores.")
 @home_option
 def check(kernel: str, cases: tuple[str, ...], as_json: bool, engine: str, threads: int | None, home: Path) -> None:

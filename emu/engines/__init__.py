@@ -1,1 +1,3 @@
 """The engines behind lane values: numpy arrays (to look, step and explain) and host LLVM (to run)."""
+
+ENGINES = ("host", "numpy", "device")  # what runs a launch; device is a real MI355X

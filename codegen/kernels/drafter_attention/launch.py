@@ -76,14 +76,16 @@ def run_machine_case(
     options: RunOptions | None = None,
     watch: Watchpoint | None = None,
 ) -> tuple[Outputs, RunReport]:
-    """The bits of gfx950 code on the emulated machine, and what the two launches did.
+    """The bits of gfx950 code on the emulated machine (or a device), and what the two launches did.
 
     code_object: an ELF with both kernels; our own object when not given. watch: a byte of an output whose last writer
     the report names. Raises as `check_inputs`, and emu's errors.
     """
     check_inputs(inputs)
     outputs = _outputs(inputs)
-    module = _loaded(code_object if code_object is not None else compiled().object)
+    ours = compiled()
+    linked = options is not None and options.engine == "device"
+    module = _loaded(code_object or (ours.code_object if linked else ours.object))
     total = RunReport()
     launches = (
         ("drafter_attention", _attention_grid(inputs), _attention_arguments(inputs, outputs)),

@@ -1,0 +1,106 @@
+"""The binding to the real chip: the few HIP calls that load a code object, move bytes and launch, through ctypes.
+
+Nothing here needs ROCm until a device is asked for. No MI355X was at hand: the calls are tested against a stand-in
+library.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+LIBRARY = "libamdhip64.so"
+TO_DEVICE, TO_HOST = 1, 2  # hipMemcpyKind
+BUFFER_POINTER, BUFFER_SIZE, BUFFER_END = 1, 2, 3  # HIP_LAUNCH_PARAM_*: a finished kernarg block in place of pointers
+
+
+class NoDevice(Exception):
+    """There is no HIP library, or no device behind it. Message: what was tried and what to do."""
+
+
+class HipError(Exception):
+    """A HIP call failed. Message: the call and HIP's own words."""
+
+
+def find_library() -> ctypes.CDLL:
+    """The HIP library: GFX950_HIP, $ROCM_PATH/lib, /opt/rocm/lib, or the loader's path. Raises NoDevice."""
+    chosen = os.environ.get("GFX950_HIP")
+    root = Path(os.environ.get("ROCM_PATH", "/opt/rocm"))
+    places = [chosen] if chosen else [str(root / "lib" / LIBRARY), LIBRARY]
+    for place in places:
+        try:
+            return ctypes.CDLL(place)
+        except OSError:
+            continue
+    raise NoDevice(
+        f"no HIP library: tried {', '.join(places)}; on a machine with an MI355X install ROCm, or name the library in"
+        " GFX950_HIP; without a device use the engines host or numpy"
+    )
+
+
+class Hip:
+    """One device. Device memory is given as plain integer addresses. Raises NoDevice when there is none."""
+
+    def __init__(self) -> None:
+        self.library = find_library()
+        count = ctypes.c_int(0)
+        status = self.library.hipGetDeviceCount(ctypes.byref(count))
+        if status or count.value < 1:
+            raise NoDevice(
+                f"the HIP library sees no device ({self._words(status)}); check the driver and HIP_VISIBLE_DEVICES,"
+                " or use the engines host or numpy"
+            )
+        self._call("hipSetDevice", ctypes.c_int(0))
+
+    def _words(self, status: int) -> str:
+        describe = self.library.hipGetErrorString
+        describe.restype = ctypes.c_char_p
+        words: bytes = describe(ctypes.c_int(status))
+        return words.decode()
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        status = getattr(self.library, name)(*arguments)
+        if status:
+            raise HipError(f"{name} failed with {status}: {self._words(status)}")
+
+    def load(self, code_object: bytes) -> ctypes.c_void_p:
+        """A module of a linked code object."""
+        module = ctypes.c_void_p()
+        self._call("hipModuleLoadData", ctypes.byref(module), ctypes.c_char_p(code_object))
+        return module
+
+    def unload(self, module: ctypes.c_void_p) -> None:
+        """Gives a module back."""
+        self._call("hipModuleUnload", module)
+
+    def allocate(self, nbytes: int) -> int:
+        """Device memory of at least one byte."""
+        pointer = ctypes.c_void_p()
+        self._call("hipMalloc", ctypes.byref(pointer), ctypes.c_size_t(max(1, nbytes)))
+        return int(pointer.value or 0)
+
+    def free(self, address: int) -> None:
+        """Gives device memory back."""
+        self._call("hipFree", ctypes.c_void_p(address))
+
+    def copy(self, target: int, source: int, nbytes: int, kind: int) -> None:
+        """nbytes between a host and a device address; kind: TO_DEVICE or TO_HOST."""
+        call = (ctypes.c_void_p(target), ctypes.c_void_p(source), ctypes.c_size_t(nbytes), ctypes.c_int(kind))
+        self._call("hipMemcpy", *call)
+
+    def launch(
+        self, module: ctypes.c_void_p, name: str, grid: Sequence[int], block: Sequence[int], lds: int, kernarg: bytes
+    ) -> None:
+        """Launches `grid` workgroups with a finished block of explicit arguments, and waits for their end."""
+        function = ctypes.c_void_p()
+        self._call("hipModuleGetFunction", ctypes.byref(function), module, ctypes.c_char_p(name.encode()))
+        data, size = ctypes.create_string_buffer(kernarg, len(kernarg)), ctypes.c_size_t(len(kernarg))
+        extra = (ctypes.c_void_p * 5)(
+            BUFFER_POINTER, ctypes.addressof(data), BUFFER_SIZE, ctypes.addressof(size), BUFFER_END
+        )
+        sizes = [ctypes.c_uint(n) for n in (*grid, *block, lds)]
+        self._call("hipModuleLaunchKernel", function, *sizes, None, None, extra)
+        self._call("hipDeviceSynchronize")

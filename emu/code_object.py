@@ -203,6 +203,10 @@ class CodeObject:
             advice=f"did you mean {near[0]!r}?" if near else "C++ kernels have mangled names",
         )
 
+    def code_of(self, kernel: Kernel) -> Code:
+        """The run of code that a kernel begins in."""
+        return next(c for c in self.code if c.address <= kernel.entry < c.address + len(c.data))
+
     def at(self, base: int) -> CodeObject:
         """The same code object laid out at another base, a multiple of 4096."""
         return self if base == self.base else load(self.source, base)

@@ -42,7 +42,7 @@ class ContainedRules:
 
 def contained_rules(code: CodeObject, kernel: Kernel) -> ContainedRules:
     """The rules of every instruction that direct branches reach from the kernel's entry."""
-    run = next(c for c in code.code if c.address <= kernel.entry < c.address + len(c.data))
+    run = code.code_of(kernel)
     blocks = discover(run.data, run.address, kernel.entry).values()
     instructions = {d.instruction.name: d.instruction for block in blocks for d in block.instructions}
     return ContainedRules(

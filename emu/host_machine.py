@@ -40,7 +40,7 @@ from emu.translate import (
     module_text,
 )
 from gfx950.isa.encoding import DecodeError, decode
-from gfx950.lanes import Mode
+from gfx950.lanes import ALL_LANES, Mode
 
 BUDGET = 1 << 22  # instructions a call into translated code may take before Python looks at Ctrl-C and the step limit
 Dimensions = tuple[int, int, int]
@@ -55,7 +55,7 @@ class HostMachine:
 
     def __init__(self, memory: Memory, code: CodeObject, kernel: Kernel, longest: int = QUANTUM) -> None:
         self.memory, self.kernel, self.longest = memory, kernel, longest
-        run = next(c for c in code.code if c.address <= kernel.entry < c.address + len(c.data))
+        run = code.code_of(kernel)
         self.base, self.bytes = run.address, run.data
         self.mode = Mode.from_bits(mode_register(kernel.descriptor))
         places = len(self.bytes) // 4 + 1
@@ -251,7 +251,7 @@ class WorkgroupRunner:
         if status == STOPPED:
             raise UnknownInstruction(machine.errors[pc], **where)
         active = row[SGPRS + 4 * EXEC : SGPRS + 4 * EXEC + 8].view(np.uint64)[0]
-        machine.translate(pc, int(active) == host_memory.ALL)
+        machine.translate(pc, int(active) == ALL_LANES)
 
     def _where(self, workgroup: Dimensions, wave: int) -> dict[str, Any]:
         pc = int(self._words(PC, len(self.waves))[wave])

@@ -20,7 +20,6 @@ WATCH_LOW, WATCH_HIGH, WATCH_PC, WATCH_LANE, WATCH_SEEN, WATCH_WAVE = range(8, 1
 WAVE, NEXT_WAVE, SPENT, LEFT, RUNNING, WAITING = range(14, 20)
 CONTEXT_WORDS = 24
 READABLE, WRITABLE, UNALIGNED = 1, 2, 4  # kinds of fault: not readable, not writable, an atomic off its alignment
-ALL = (1 << 64) - 1
 
 
 @functools.cache

@@ -33,7 +33,7 @@ class NumpyMachine:
 
     def __init__(self, memory: Memory, code: CodeObject, kernel: Kernel) -> None:
         self.memory, self.kernel = memory, kernel
-        run = next(c for c in code.code if c.address <= kernel.entry < c.address + len(c.data))
+        run = code.code_of(kernel)
         self.base, self.bytes = run.address, run.data
         self.mode = Mode.from_bits(mode_register(kernel.descriptor))
         self.decoded: dict[int, Decoded] = {}

@@ -17,7 +17,7 @@ from emu.engines.host_engine import HostEngine, Value
 from emu.errors import EmulatorError
 from emu.execute import EXEC, PC_MASK, VCC, Transfer, UnsupportedForm, check_scalar, check_vector, execute
 from gfx950.isa.encoding import Decoded, DecodeError, decode
-from gfx950.lanes import U32, U64, Lanes, Mode
+from gfx950.lanes import ALL_LANES, U32, U64, Lanes, Mode
 
 L = TypeVar("L", bound=Lanes)
 
@@ -201,7 +201,7 @@ class BlockState:
     def exec_bits(self) -> Value:
         """EXEC as a 64-bit scalar."""
         if self.full:
-            return self.host.constant((1 << 64) - 1, 64)
+            return self.host.constant(ALL_LANES, 64)
         return self.host.define(f"load i64, ptr {self._at(SGPRS + 4 * EXEC)}", 64, False)
 
     def memory(self, space: str) -> Any:

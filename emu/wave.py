@@ -12,9 +12,7 @@ from emu.execute import EXEC, Transfer, check_scalar, check_vector, execute
 from emu.memory import Memory
 from emu.numpy_memory import GlobalLanes, LdsLanes, ScalarReads
 from gfx950.isa.encoding import Decoded
-from gfx950.lanes import Engine, Mode
-
-ALL = (1 << 64) - 1
+from gfx950.lanes import ALL_LANES, Engine, Mode
 
 
 class Wave:
@@ -31,11 +29,10 @@ class Wave:
         self.pc = 0
         self.lds = lds if lds is not None else np.zeros(0, dtype=np.uint8)
         self.address_space = memory if memory is not None else Memory()
-        self.last_stores: list[
-            tuple[int, int, int]
-        ] = []  # (address, lane, bytes) of the last instruction's global stores
-        self.last_lds: list[tuple[NDArray[np.int64], NDArray[np.bool_]]] = []  # (addresses, active) of its LDS accesses
-        self.set_exec(ALL)
+        # Of the last instruction: (address, lane, bytes) of its global stores, (addresses, active) of its LDS accesses.
+        self.last_stores: list[tuple[int, int, int]] = []
+        self.last_lds: list[tuple[NDArray[np.int64], NDArray[np.bool_]]] = []
+        self.set_exec(ALL_LANES)
 
     def set_exec(self, bits: int) -> None:
         """Writes EXEC."""

@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Protocol, Self, TypeVar
 from gfx950.evidence import Evidence, rule
 
 LANES = 64  # of a wave
+ALL_LANES = (1 << LANES) - 1  # EXEC with every lane on
 Raw = Any  # an engine's own value: a numpy array, an LLVM IR value, an IR value of the kernel language
 
 

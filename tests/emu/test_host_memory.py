@@ -11,7 +11,6 @@ import pytest
 
 from emu import host_memory
 from emu.host_memory import (
-    ALL,
     CONTEXT_WORDS,
     FAULT_ADDRESS,
     FAULT_BYTES,
@@ -32,6 +31,7 @@ from emu.host_memory import (
     WAVE,
     WRITABLE,
 )
+from gfx950.lanes import ALL_LANES
 
 REGION = 1 << 32
 PC = 0x7F4
@@ -221,7 +221,7 @@ def random_case(rng, name):
     space, what = name.split("_")
     nbytes = int(rng.choice((4, 8) if what == "places" else SIZES))
     random_lanes = int(rng.integers(0, 1 << 64, dtype=np.uint64))
-    active = (ALL, random_lanes, random_lanes & 0xFF00000000000F00, 0, 1 << 63, ALL)[rng.integers(6)]
+    active = (ALL_LANES, random_lanes, random_lanes & 0xFF00000000000F00, 0, 1 << 63, ALL_LANES)[rng.integers(6)]
     lanes = addresses(rng, space, nbytes).astype(np.uint64)
     if what == "places" and rng.random() < 0.8:
         lanes &= ~np.uint64(7)
@@ -271,7 +271,7 @@ def host_offsets(case):
 
 
 @pytest.mark.parametrize("nbytes", SIZES)
-@pytest.mark.parametrize("active", [ALL, ALL >> 7])
+@pytest.mark.parametrize("active", [ALL_LANES, ALL_LANES >> 7])
 def test_the_highest_lane_stays(nbytes, active):
     case = random_case(np.random.default_rng(1), "lds_store")
     case.nbytes, case.active, case.lds = nbytes, active, np.zeros(100, np.uint8)

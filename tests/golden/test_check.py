@@ -202,7 +202,7 @@ def with_one_multiplication_less(compiled, kernel_name, which):
     """The object with one v_mul_f32 of a kernel turned into v_add_f32."""
     loaded = code_object.load(compiled.object)
     kernel = loaded.kernels[kernel_name]
-    code = next(c for c in loaded.code if c.address <= kernel.entry < c.address + len(c.data))
+    code = loaded.code_of(kernel)
     blocks = discover(code.data, code.address, kernel.entry).values()
     found = (d for block in blocks for d in block.instructions if (d.instruction.name, d.form) == ("v_mul_f32", "VOP2"))
     pc = sorted(d.pc for d in found)[which]

@@ -22,7 +22,7 @@ class DeviceMachine:
 
     def run(self, launch: Launch, options: RunOptions) -> RunReport:
         """Runs the launch. Raises LaunchError for what a device launch cannot have, HipError when HIP refuses."""
-        self._check(options)
+        self._check(launch, options)
         module = self.hip.load(self.code.source)
         placed: dict[int, int] = {}  # device address by the buffer's emulated one
         try:
@@ -40,9 +40,21 @@ class DeviceMachine:
         x, y, z = launch.geometry.workgroups
         return RunReport(workgroups=x * y * z)
 
-    def _check(self, options: RunOptions) -> None:
+    def _check(self, launch: Launch, options: RunOptions) -> None:
         if options.watch is not None:
             raise LaunchError("a device launch has no watchpoint", expected="engine host or numpy with watch")
+        if any(launch.geometry.remainder):
+            raise LaunchError(
+                f"the grid {launch.geometry.grid} is no multiple of the block {launch.geometry.block}",
+                expected="whole workgroups: HIP's module launch counts the grid in them",
+                kernel=self.kernel.name,
+            )
+        if not self.kernel.has_metadata:
+            raise LaunchError(
+                "the code object does not say which arguments are pointers",
+                expected="a kernel with metadata, so that its buffers can be copied to the device",
+                kernel=self.kernel.name,
+            )
         if self.code.source[16:18] != ELF_SHARED:
             raise LaunchError(
                 "a device loads linked code objects only",

@@ -73,12 +73,14 @@ def check_cases(
 ) -> Iterator[CaseResult]:
     """The results of the cases in order.
 
-    The first case compiles what all need; the rest run in `jobs` processes at once where the system can fork.
+    The first case compiles what all need; the rest run in `jobs` processes at once where the system can fork. A device
+    stays with the process that opened it.
     """
     if cases:
         yield check_case(package, cases[0], options, home)
     rest = [(package.name, case, options, home) for case in cases[1:]]
-    if jobs > 1 and len(rest) > 1 and "fork" in multiprocessing.get_all_start_methods():
+    can_fork = "fork" in multiprocessing.get_all_start_methods() and options.engine != "device"
+    if jobs > 1 and len(rest) > 1 and can_fork:
         single = [(name, case, replace(options, threads=1), home) for name, case, options, home in rest]
         with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("fork")) as pool:
             yield from pool.map(_check_named, single)

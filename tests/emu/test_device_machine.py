@@ -10,10 +10,11 @@ import sys
 import numpy as np
 import pytest
 from kernel_builds import compile_c
-from llvm_tools import compiled
+from llvm_tools import assembled, compiled, kernel_source, linked
 
 from emu.dispatch import Device, RunOptions
 from emu.errors import LaunchError
+from emu.launch_state import Geometry
 from gfx950.hip import HipError, NoDevice
 
 KERNEL = "KERNEL k(GLOBAL u32 *out, GLOBAL const u32 *in, u32 n) { if (ITEM < n) out[ITEM] = in[ITEM] + n; }"
@@ -107,6 +108,11 @@ def test_what_a_device_launch_cannot_have(hip):
         )
     out = np.zeros(64, np.uint32)
     kernel = Device(RunOptions(engine="device")).load(compile_c(KERNEL))["k"][1, 64]
+    with pytest.raises(LaunchError, match=r"grid \(100, 1, 1\) is no multiple of the block \(64, 1, 1\)"):
+        kernel.kernel.launch(Geometry.of_items(100, 64), (out, out.copy(), 1), RunOptions(engine="device"))
+    bare = Device(RunOptions(engine="device")).load(linked(assembled(kernel_source())))["k"]
+    with pytest.raises(LaunchError, match="does not say which arguments are pointers"):
+        bare[1, 64](options=RunOptions(engine="device"))
     with pytest.raises(LaunchError, match="no watchpoint"):
         kernel(out, np.zeros(64, np.uint32), np.uint32(1), watch=(out, 0))
 

@@ -170,6 +170,20 @@ def test_cases_come_in_order_from_any_number_of_processes(made_up, home, jobs):
     ]
 
 
+@pytest.mark.parametrize(("engine", "seen"), [("device", 4), ("host", 1)])
+def test_a_device_stays_with_the_process_that_opened_it(made_up, home, engine, seen):
+    runs = []  # what another process appends is not seen here
+
+    def note(outputs):
+        runs.append(outputs)
+        return outputs
+
+    made_up.machine = note
+    options = RunOptions(engine=engine)
+    assert len(list(check_cases(made_up.package, ["one", "three", "two", "four"], options, home, jobs=2))) == 4
+    assert len(runs) == seen
+
+
 def test_no_cases_no_results(made_up, home):
     assert list(check_cases(made_up.package, [], OPTIONS, home)) == []
 

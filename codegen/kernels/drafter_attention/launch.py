@@ -83,9 +83,10 @@ def run_machine_case(
     """
     check_inputs(inputs)
     outputs = _outputs(inputs)
-    ours = compiled()
-    linked = options is not None and options.engine == "device"
-    module = _loaded(code_object or (ours.code_object if linked else ours.object))
+    if code_object is None:
+        linked = options is not None and options.engine == "device"
+        code_object = compiled().code_object if linked else compiled().object
+    module = _loaded(code_object)
     total = RunReport()
     launches = (
         ("drafter_attention", _attention_grid(inputs), _attention_arguments(inputs, outputs)),

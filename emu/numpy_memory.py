@@ -10,7 +10,7 @@ import numpy as np
 from emu.errors import MemoryFault
 from emu.memory import WRITABLE
 from gfx950.evidence import Evidence, rule
-from gfx950.lanes import U32, U64, Lanes
+from gfx950.lanes import U32, U64, Lanes, Mask
 
 if TYPE_CHECKING:
     from emu.wave import Wave
@@ -54,6 +54,12 @@ def _broadcast(value: Any) -> Any:
     return np.ascontiguousarray(np.broadcast_to(value, (64,)))
 
 
+def _active(wave: Wave, where: Mask | None) -> Any:
+    """The lanes that take part in an access."""
+    active = _broadcast(wave.exec_mask())
+    return active if where is None else active & _broadcast(where.raw)
+
+
 def _in_turn(lanes: Any, bytes_of: Callable[[int], Any], operands: Sequence[L], operation: Callable[..., L]) -> L:
     """Read, operate, write, one lane after the other; the old data."""
     kind, engine = type(operands[0]), operands[0].engine
@@ -90,24 +96,28 @@ class LdsLanes:
     def __init__(self, wave: Wave) -> None:
         self.wave = wave
 
-    def _lanes(self, address: U32) -> tuple[Any, Any]:
-        addresses, active = _broadcast(address.raw).astype(np.int64), _broadcast(self.wave.exec_mask())
+    def _lanes(self, address: U32, where: Mask | None) -> tuple[Any, Any]:
+        addresses, active = _broadcast(address.raw).astype(np.int64), _active(self.wave, where)
         self.wave.last_lds.append((addresses, active))
         return addresses, active
 
-    def load(self, address: U32, nbytes: int) -> tuple[U32, ...]:
+    def load(self, address: U32, nbytes: int, where: Mask | None = None) -> tuple[U32, ...]:
         """Words of `nbytes` bytes a lane."""
-        words = gather_lds(self.wave.lds, *self._lanes(address), nbytes)
+        words = gather_lds(self.wave.lds, *self._lanes(address, where), nbytes)
         return tuple(U32(self.wave.engine, w) for w in words)
 
-    def store(self, address: U32, words: Sequence[U32], nbytes: int) -> None:
+    def store(self, address: U32, words: Sequence[U32], nbytes: int, where: Mask | None = None) -> None:
         """Lanes in ascending order: the highest lane wins a collision."""
         stacked = np.stack([_broadcast(w.raw) for w in words])
-        scatter_lds(self.wave.lds, *self._lanes(address), stacked, nbytes)
+        scatter_lds(self.wave.lds, *self._lanes(address, where), stacked, nbytes)
 
-    def atomic(self, address: U32, operands: Sequence[L], operation: Callable[..., L]) -> L:
+    def store_late(self, address: U32, words: Sequence[U32], nbytes: int, where: Mask | None = None) -> None:
+        """The data of a load to LDS."""
+        self.store(address, words, nbytes, where)
+
+    def atomic(self, address: U32, operands: Sequence[L], operation: Callable[..., L], where: Mask | None = None) -> L:
         """Lanes in ascending order; a datum that is not wholly in range is left out."""
-        addresses, active = self._lanes(address)
+        addresses, active = self._lanes(address, where)
         size = operands[0].width // 8
         good = active & (addresses + size <= len(self.wave.lds))
         return _in_turn(np.flatnonzero(good), lambda n: self.wave.lds[addresses[n] :][:size], operands, operation)
@@ -119,26 +129,26 @@ class GlobalLanes:
     def __init__(self, wave: Wave, scalar: bool = False) -> None:
         self.wave, self.scalar = wave, scalar
 
-    def _lanes(self, address: U64) -> tuple[Any, Any]:
-        active = np.arange(64) == 0 if self.scalar else _broadcast(self.wave.exec_mask())
+    def _lanes(self, address: U64, where: Mask | None = None) -> tuple[Any, Any]:
+        active = np.arange(64) == 0 if self.scalar else _active(self.wave, where)
         return _broadcast(address.raw), active
 
-    def load(self, address: U64, nbytes: int) -> tuple[U32, ...]:
+    def load(self, address: U64, nbytes: int, where: Mask | None = None) -> tuple[U32, ...]:
         """Words of `nbytes` bytes a lane."""
-        words = self.wave.address_space.load(*self._lanes(address), nbytes)
+        words = self.wave.address_space.load(*self._lanes(address, where), nbytes)
         return tuple(U32(self.wave.engine, w) for w in words)
 
-    def store(self, address: U64, words: Sequence[U32], nbytes: int) -> None:
+    def store(self, address: U64, words: Sequence[U32], nbytes: int, where: Mask | None = None) -> None:
         """Lanes in ascending order."""
         stacked = np.stack([_broadcast(w.raw) for w in words])
-        addresses, active = self._lanes(address)
+        addresses, active = self._lanes(address, where)
         self.wave.address_space.store(addresses, active, stacked, nbytes)
         self.wave.last_stores.extend((int(addresses[n]), int(n), nbytes) for n in np.flatnonzero(active))
 
-    def atomic(self, address: U64, operands: Sequence[L], operation: Callable[..., L]) -> L:
+    def atomic(self, address: U64, operands: Sequence[L], operation: Callable[..., L], where: Mask | None = None) -> L:
         """Lanes in ascending order; every lane is checked first."""
         space, size = self.wave.address_space, operands[0].width // 8
-        addresses, active = self._lanes(address)
+        addresses, active = self._lanes(address, where)
         _check_alignment(addresses, active, size)
         space.check(addresses, active, size, WRITABLE)
         lanes = np.flatnonzero(active)

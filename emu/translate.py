@@ -17,7 +17,7 @@ from emu.engines.host_engine import HostEngine, Value
 from emu.errors import EmulatorError
 from emu.execute import EXEC, PC_MASK, VCC, Transfer, UnsupportedForm, check_scalar, check_vector, execute
 from gfx950.isa.encoding import Decoded, DecodeError, decode
-from gfx950.lanes import ALL_LANES, U32, U64, Lanes, Mode
+from gfx950.lanes import ALL_LANES, U32, U64, Lanes, Mask, Mode
 
 L = TypeVar("L", bound=Lanes)
 
@@ -214,31 +214,44 @@ class HostLanes:
     def __init__(self, state: BlockState, space: str, scalar: bool = False) -> None:
         self.state, self.host, self.space, self.scalar = state, state.host, space, scalar
 
-    def _active(self) -> str:
+    def _active(self, where: Mask | None) -> str:
         """The lanes that take part; a scalar access is lane 0's."""
-        return "1" if self.scalar else self.host.operand(self.state.exec_bits(), False)
+        if self.scalar:
+            return "1"
+        active = self.state.exec_bits()
+        if where is not None:
+            active = self.host.apply("and", 64, active, where.ballot().raw)
+        return self.host.operand(active, False)
 
-    def _call(self, name: str, address: U32 | U64, nbytes: int, data: str, pc: bool = False) -> None:
+    def _call(
+        self, name: str, address: U32 | U64, nbytes: int, data: str, where: Mask | None, pc: bool = False
+    ) -> None:
         host = self.host
         wide = host.apply("zext", 64, address.raw)
         host.emit(f"store {host.typed(wide, True)}, ptr %scratch, align 64")
         more = ", i64 %pc" if pc else ""
-        _checked_call(host, name, f"ptr %scratch, i64 {self._active()}, ptr {data}, i64 {nbytes}{more}")
+        _checked_call(host, name, f"ptr %scratch, i64 {self._active(where)}, ptr {data}, i64 {nbytes}{more}")
 
-    def load(self, address: U32 | U64, nbytes: int) -> tuple[U32, ...]:
+    def load(self, address: U32 | U64, nbytes: int, where: Mask | None = None) -> tuple[U32, ...]:
         """Words of `nbytes` bytes a lane."""
         data = _scratch(self.host, 1024)
-        self._call(f"{self.space}_load", address, nbytes, data)
+        self._call(f"{self.space}_load", address, nbytes, data, where)
         return tuple(U32(self.state.engine, self.host.load_lanes(data, i)) for i in range(max(1, nbytes // 4)))
 
-    def store(self, address: U32 | U64, words: Sequence[U32], nbytes: int) -> None:
+    def store(self, address: U32 | U64, words: Sequence[U32], nbytes: int, where: Mask | None = None) -> None:
         """The low `nbytes` of `words` a lane."""
         data = _scratch(self.host, 1024)
         for i, word in enumerate(words):
             self.host.store_lanes(word.raw, data, i)
-        self._call(f"{self.space}_store", address, nbytes, data, pc=self.space == "global")
+        self._call(f"{self.space}_store", address, nbytes, data, where, pc=self.space == "global")
 
-    def atomic(self, address: U32 | U64, operands: Sequence[L], operation: Callable[..., L]) -> L:
+    def store_late(self, address: U32, words: Sequence[U32], nbytes: int, where: Mask | None = None) -> None:
+        """The data of a load to LDS."""
+        self.store(address, words, nbytes, where)
+
+    def atomic(
+        self, address: U32 | U64, operands: Sequence[L], operation: Callable[..., L], where: Mask | None = None
+    ) -> L:
         """A loop over the lanes around the operation on scalars; on memory with compare-and-swap, for other threads."""
         host, kind, width = self.host, type(operands[0]), operands[0].width
         places = [_scratch(host, 1024 + 512 * i) for i in range(len(operands) + 1)]
@@ -247,7 +260,7 @@ class HostLanes:
         host.emit(f"store <64 x i{width}> zeroinitializer, ptr {places[0]}, align 64")
         host.emit(f"store {host.typed(host.apply('zext', 64, address.raw), True)}, ptr %scratch, align 64")
         more = ", i64 %pc" if self.space == "global" else ""
-        _checked_call(host, f"{self.space}_places", f"ptr %scratch, i64 {self._active()}, i64 {width // 8}{more}")
+        _checked_call(host, f"{self.space}_places", f"ptr %scratch, i64 {self._active(where)}, i64 {width // 8}{more}")
         _emit_turns(
             host,
             places,

@@ -173,7 +173,7 @@ def _to_lds(name: str, opcode: int, words: int, widen: Callable[[tuple[U32, ...]
         signed = offset - 0x2000 if offset & 0x1000 else offset
         stride = 4 if words == 1 else 16
         place = (m0 & 0x3FFFC) + signed + static_lanes(m0.engine, [stride * lane for lane in range(64)])
-        lds.store(place, widen(memory.load(address, nbytes)), 4 * words)
+        lds.store_late(place, widen(memory.load(address, nbytes)), 4 * words)
 
     body.__doc__ = f"{nbytes} bytes a lane from memory to {4 * words} bytes of LDS at M0 + offset. [10.3, 12.15]"
     global_(f"global_load_lds_{name}", opcode, rules=(TO_LDS,))(body)

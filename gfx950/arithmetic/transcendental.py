@@ -1,4 +1,4 @@
-"""The transcendental instructions: v_exp, v_log, v_rcp, v_rsq, v_sqrt for f32 and f16, and v_rcp_iflag_f32.
+"""The transcendental instructions: v_exp, v_log, v_rcp, v_rsq, v_sqrt, v_sin, v_cos for f32, f16, and v_rcp_iflag_f32.
 
 Nobody has published what gfx950's units return, so the default of each is the correctly rounded value (nearest, ties to
 even) inside the documented ranges. A capture replaces it: `use_table` and `use_binades` put results in its place, and
@@ -25,7 +25,8 @@ VALUE_RULE = rule(
     "transcendental.value",
     Evidence.chosen,
     "no capture of gfx950 is public; CDNA4 ISA 12.8 names only the functions",
-    "The result is the correctly rounded value (nearest, ties to even) of 2^x, log2 x, 1/x, 1/sqrt x or sqrt x.",
+    "The result is the correctly rounded value (nearest, ties to even) of 2^x, log2 x, 1/x, 1/sqrt x, sqrt x,"
+    " sin(2 pi x) or cos(2 pi x).",
 )
 F32_RANGE_RULE = rule(
     "transcendental.f32_ranges",
@@ -33,6 +34,14 @@ F32_RANGE_RULE = rule(
     "CDNA4 ISA 12.8; the NaN code is that of its examples",
     "Whatever MODE says, f32 subnormal inputs count as zero and results below 2^-126 are zero; log of zero is -Inf, rcp"
     " and rsq of zero are infinite; log, rsq and sqrt of negative numbers are the NaN 0xffc00000.",
+)
+TURNS_RULE = rule(
+    "transcendental.turns",
+    Evidence.spec,
+    "CDNA4 ISA 12.8, V_SIN_F32, V_COS_F32, V_SIN_F16, V_COS_F16: full range, denormals supported, and the examples;"
+    " that every sine and cosine of 0 but that of -0 is +0 goes beyond the examples",
+    "v_sin and v_cos take turns, at any magnitude; they take and give subnormals, which the instruction flushes where"
+    " MODE does. An infinity gives 0xffc00000 (f16 0xfe00), sin of -0 is -0, other zeros are +0.",
 )
 EXP_RANGE_RULE = rule(
     "transcendental.exp_f32_ends",
@@ -68,8 +77,10 @@ F16_HIGH_RULE = rule(
 )
 
 _LANES_MODULE = "gfx950.arithmetic.transcendental_lanes"
-_F32 = ("v_exp_f32", "v_log_f32", "v_rcp_f32", "v_rcp_iflag_f32", "v_rsq_f32", "v_sqrt_f32")
-_F16 = ("v_exp_f16", "v_log_f16", "v_rcp_f16", "v_rsq_f16", "v_sqrt_f16")
+_TURNS_MODULE = "gfx950.arithmetic.trigonometric_lanes"
+_F32 = ("v_exp_f32", "v_log_f32", "v_rcp_f32", "v_rcp_iflag_f32", "v_rsq_f32", "v_sqrt_f32", "v_sin_f32", "v_cos_f32")
+_F16 = ("v_exp_f16", "v_log_f16", "v_rcp_f16", "v_rsq_f16", "v_sqrt_f16", "v_sin_f16", "v_cos_f16")
+_TURNS = ("v_sin_f32", "v_cos_f32", "v_sin_f16", "v_cos_f16")
 # f(x * 2^period) = f(x) * 2^slope
 _SCALING = {"v_rcp_f32": (1, -1), "v_rcp_iflag_f32": (1, -1), "v_rsq_f32": (2, -1), "v_sqrt_f32": (2, 1)}
 _CALLER = "a table of the caller"
@@ -77,7 +88,8 @@ _CALLER = "a table of the caller"
 
 def _default_body(mnemonic: str) -> str:
     # v_rcp_iflag_f32 differs from v_rcp_f32 only in the exceptions it raises.
-    return f"{_LANES_MODULE}:{mnemonic.replace('_iflag', '')}"
+    module = _TURNS_MODULE if mnemonic in _TURNS else _LANES_MODULE
+    return f"{module}:{mnemonic.replace('_iflag', '')}"
 
 
 DEFAULTS: dict[str, Native] = {
@@ -94,10 +106,10 @@ class TableNative(Native):
         self._kind, self._numbers = kind, numbers
 
     def _function(self) -> Body:
-        from gfx950.arithmetic import transcendental_lanes
+        from gfx950.arithmetic import transcendental_lanes, trigonometric_lanes
 
         make = getattr(transcendental_lanes, self._kind)
-        lane = transcendental_lanes.LANE_FUNCTIONS[self.name]
+        lane = (transcendental_lanes.LANE_FUNCTIONS | trigonometric_lanes.LANE_FUNCTIONS)[self.name]
         body: Body = make(lane, int(self.results.ctypes.data), *self._numbers)
         return body
 
@@ -158,6 +170,8 @@ def rules(mnemonic: str) -> list[Rule]:
     _check_mnemonic(mnemonic)
     current = NATIVES[mnemonic]
     value = current.rule if isinstance(current, TableNative) else VALUE_RULE
+    if mnemonic in _TURNS:
+        return [value, TURNS_RULE, *([F16_HIGH_RULE] if mnemonic in _F16 else []), NAN_RULE]
     if mnemonic in _F16:
         return [value, F16_RULE, F16_HIGH_RULE, NAN_RULE]
     ends = [EXP_RANGE_RULE] if mnemonic == "v_exp_f32" else []

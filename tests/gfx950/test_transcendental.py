@@ -26,8 +26,9 @@ EXACT = {
     "rsq": lambda x: 1 / gmpy2.sqrt(x),
     "sqrt": gmpy2.sqrt,
 }
-F32 = [name for name in transcendental.DEFAULTS if name.endswith("f32")]
-F16 = [name for name in transcendental.DEFAULTS if name.endswith("f16")]
+HERE = [name for name in transcendental.DEFAULTS if name not in transcendental._TURNS]  # those have their own tests
+F32 = [name for name in HERE if name.endswith("f32")]
+F16 = [name for name in HERE if name.endswith("f16")]
 
 
 @pytest.fixture(autouse=True)
@@ -360,7 +361,7 @@ def test_binades_reproduce_the_default_and_show_a_change(name, period):
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: transcendental.use_table("v_sin_f32", np.zeros(1, np.uint32)), ValueError, "there are v_exp_f32"),
+        (lambda: transcendental.use_table("v_tan_f32", np.zeros(1, np.uint32)), ValueError, "there are v_exp_f32"),
         (lambda: transcendental.use_table("v_exp_f32", np.zeros(1)), TypeError, "use .view"),
         (lambda: transcendental.use_table("v_exp_f32", np.zeros((1, 1), np.uint32)), ValueError, "one-dimensional"),
         (lambda: transcendental.use_table("v_exp_f16", np.zeros(2, np.uint32), 0xFFFF), ValueError, "lower `first`"),

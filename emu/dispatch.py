@@ -3,6 +3,7 @@
     device = Device()
     module = device.load("kernel.hsaco")
     module["vector_add"][4, 256](a, b, out, np.int32(n))      # [workgroups, threads]; arrays are used in place
+    module["vector_add"][Geometry.of_items(n, 256)](a, b, out, n, hidden={"hidden_grid_dims": 1})
 
 Engines: "host" (translated code, quick) and "numpy" (one instruction at a time, observable), the same bits on both; and
 "device": a real MI355X through HIP, for its bits beside theirs.
@@ -10,7 +11,7 @@ Engines: "host" (translated code, quick) and "numpy" (one instruction at a time,
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from typing import Any, Protocol
@@ -18,6 +19,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from emu import code_object
+from emu.arguments import Arguments, device_values
 from emu.code_object import CodeObject, Kernel
 from emu.engines import ENGINES
 from emu.errors import LaunchError
@@ -83,11 +85,22 @@ class RunOptions:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise LaunchError(f"{name} is {value!r}", expected="a whole number from 1 on")
+        _check_watch(self.watch)
         if self.observers and self.engine != "numpy":
             raise LaunchError(
                 f"observers see single instructions, which the {self.engine} engine does not offer",
                 expected="engine='numpy' with observers",
             )
+
+
+def _check_watch(watch: object) -> None:
+    pair = isinstance(watch, tuple) and len(watch) == 2 and all(isinstance(n, int | np.integer) for n in watch)
+    if watch is not None and not pair:
+        raise LaunchError(
+            f"watch is {watch!r}",
+            expected="two device addresses: the first watched byte and the one after the last",
+            advice="a launch's own watch=(array, offset) finds the addresses itself",
+        )
 
 
 class Machine(Protocol):
@@ -163,17 +176,22 @@ def _machine(engine: str, memory: Memory, code: CodeObject, kernel: Kernel, long
 
 
 class LaunchableKernel:
-    """A kernel of a loaded module; `kernel[grid, block]` fixes the geometry."""
+    """A kernel of a loaded module; `kernel[grid, block]` fixes the geometry, grid counting workgroups.
+
+    `kernel[Geometry.of_items(items, block)]` counts work-items instead, whose last workgroup may be a partial one.
+    """
 
     def __init__(self, module: Module, kernel: Kernel) -> None:
         self.module = module
         self.kernel = kernel
 
-    def __getitem__(self, geometry: tuple[Any, Any]) -> BoundKernel:
+    def __getitem__(self, geometry: tuple[Any, Any] | Geometry) -> BoundKernel:
+        if isinstance(geometry, Geometry):
+            return BoundKernel(self, geometry)
         if not isinstance(geometry, tuple) or len(geometry) != 2:
             raise LaunchError(
                 f"the geometry is {geometry!r}",
-                expected="kernel[workgroups, threads], each one number or a tuple of up to three",
+                expected="kernel[workgroups, threads], each one number or a tuple of up to three, or kernel[Geometry]",
                 kernel=self.kernel.name,
             )
         grid, block = geometry
@@ -182,14 +200,17 @@ class LaunchableKernel:
     def launch(
         self,
         geometry: Geometry,
-        arguments: Sequence[object] | Mapping[str, object] | bytes,
+        arguments: Arguments,
         options: RunOptions | None = None,
         dynamic_lds: int = 0,
-        watch: tuple[np.ndarray[Any, Any], int] | None = None,
+        watch: tuple[Any, int] | None = None,
+        hidden: Mapping[str, int] | None = None,
     ) -> RunReport:
-        """Runs the kernel. arguments: numpy arrays (mapped in place for the launch), numbers, device addresses.
+        """Runs the kernel. arguments: arrays and CPU tensors (used in place), numbers, device addresses; see
+        `emu.arguments.device_values`.
 
-        watch: an argument array and a byte offset in it whose last writer the report names.
+        dynamic_lds: bytes beyond the kernel's own. watch: an argument array and a byte offset in it whose last writer
+        the report names. hidden: hidden arguments by their `value_kind`, instead of what the geometry makes them.
         """
         device, chosen = self.module.device, _options(options) or self.module.device.options
         if not isinstance(geometry, Geometry):
@@ -199,12 +220,13 @@ class LaunchableKernel:
                 kernel=self.kernel.name,
             )
         self._refuse_scratch()
+        self._check_hidden(hidden, arguments, chosen)
         mapped: dict[int, int] = {}
         try:
-            values = self._map_arrays(arguments, mapped)
+            values = device_values(self.kernel, arguments, device.memory, mapped)
             if watch is not None:
                 chosen = replace(chosen, watch=self._watched(watch, mapped))
-            launch = prepare(self.kernel, geometry, values, device.memory, dynamic_lds=dynamic_lds)
+            launch = prepare(self.kernel, geometry, values, device.memory, dynamic_lds=dynamic_lds, hidden=hidden)
             try:
                 allocation(launch.lds_bytes)
                 return self.module.machine(self.kernel, chosen).run(launch, chosen)
@@ -224,7 +246,19 @@ class LaunchableKernel:
                 kernel=self.kernel.name,
             )
 
-    def _watched(self, watch: tuple[np.ndarray[Any, Any], int], mapped: Mapping[int, int]) -> tuple[int, int]:
+    def _check_hidden(self, hidden: Mapping[str, int] | None, arguments: Arguments, options: RunOptions) -> None:
+        """Refuses hidden arguments where they would not reach the kernel."""
+        if not hidden:
+            return
+        if isinstance(arguments, bytes) or not self.kernel.has_metadata:
+            what = "the kernarg block is given as bytes, which hold the hidden arguments as well"
+        elif options.engine == "device":
+            what = "on a device HIP fills in the hidden arguments"
+        else:
+            return
+        raise LaunchError(what, expected="no `hidden` here", kernel=self.kernel.name)
+
+    def _watched(self, watch: tuple[Any, int], mapped: Mapping[int, int]) -> tuple[int, int]:
         """The device addresses of the watched byte."""
         array, offset = watch if isinstance(watch, tuple) and len(watch) == 2 else (None, None)
         known = isinstance(offset, int | np.integer) and array is not None and id(array) in mapped
@@ -240,28 +274,6 @@ class LaunchableKernel:
         first = mapped[id(array)] + offset
         return first, first + 1
 
-    def _map_arrays(
-        self, arguments: Sequence[object] | Mapping[str, object] | bytes, mapped: dict[int, int]
-    ) -> Sequence[object] | Mapping[str, object] | bytes:
-        """The arguments with arrays replaced by device addresses, which `mapped` takes up by identity."""
-        if isinstance(arguments, bytes):
-            return arguments
-        if not isinstance(arguments, Sequence | Mapping) or isinstance(arguments, str):
-            raise LaunchError(
-                f"the arguments are a {type(arguments).__name__}",
-                expected="a sequence in the kernel's order, a mapping by name, or the kernarg block as bytes",
-                kernel=self.kernel.name,
-            )
-        named = isinstance(arguments, Mapping)
-        items: dict[Any, Any] = dict(arguments) if isinstance(arguments, Mapping) else dict(enumerate(arguments))
-        for name, value in items.items():
-            if isinstance(value, np.ndarray) and value.ndim > 0:
-                if id(value) not in mapped:
-                    writable = bool(value.flags.writeable)
-                    mapped[id(value)] = self.module.device.map(value, name=f"argument {name}", writable=writable)
-                items[name] = mapped[id(value)]
-        return items if named else list(items.values())
-
 
 class BoundKernel:
     """A kernel with its geometry: calling it launches."""
@@ -275,7 +287,8 @@ class BoundKernel:
         *arguments: object,
         options: RunOptions | None = None,
         dynamic_lds: int = 0,
-        watch: tuple[np.ndarray[Any, Any], int] | None = None,
+        watch: tuple[Any, int] | None = None,
+        hidden: Mapping[str, int] | None = None,
     ) -> RunReport:
         """Launches with these arguments and returns the report; see `LaunchableKernel.launch`."""
-        return self.kernel.launch(self.geometry, arguments, options, dynamic_lds, watch)
+        return self.kernel.launch(self.geometry, arguments, options, dynamic_lds, watch, hidden)

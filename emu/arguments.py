@@ -1,0 +1,175 @@
+"""Kernel arguments as callers have them: numpy arrays and CPU tensors become device addresses, scalars are checked.
+
+Arrays and tensors are used in place, whatever their element type: the kernel sees their bytes and they see its stores.
+Tensors of torch are known only where the caller has imported torch; nothing here does.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from emu.code_object import Argument, Kernel
+from emu.errors import LaunchError
+from emu.launch_state import FLOAT_TYPES, POINTER_KINDS
+from emu.memory import Memory
+
+Arguments: TypeAlias = Sequence[object] | Mapping[str, object] | bytes
+
+ADDRESS_BYTES = 8
+# Type names of the metadata that are whole numbers; a typedef of the program's own is none of them and stays unchecked.
+INTEGER_TYPES = {f"{sign}{name}" for name in ("char", "short", "int", "long") for sign in ("", "u", "unsigned ")} | {
+    "bool", "size_t", "long long", "unsigned long long",
+    *(f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)),
+}  # fmt: skip
+
+
+def device_values(kernel: Kernel, arguments: Arguments, memory: Memory, mapped: dict[int, int]) -> Arguments:
+    """The arguments as `emu.launch_state.prepare` takes them, with arrays mapped in `memory`.
+
+    arguments: in the kernel's order, by name, or the finished kernarg block as bytes. For a pointer: a C-contiguous
+    numpy array (any dtype, those of ml_dtypes too; read-only ones may only be read), a contiguous CPU tensor of any
+    dtype, a device address, or None for a null pointer. For a value: a Python number, a numpy scalar, a 0-d array or
+    tensor, bytes, or an array of exactly the argument's size that is not a pointer's. mapped: takes up the address of
+    each array by its `id`; an array given twice is mapped once.
+    Raises LaunchError for everything else, TypeError and ValueError for arrays that have no plain memory.
+    """
+    if isinstance(arguments, bytes):
+        return arguments
+    if not isinstance(arguments, Sequence | Mapping) or isinstance(arguments, str):
+        raise LaunchError(
+            f"the arguments are a {type(arguments).__name__}",
+            expected="a sequence in the kernel's order, a mapping by name, or the kernarg block as bytes",
+            kernel=kernel.name,
+        )
+    explicit = [a for a in kernel.arguments if not a.hidden]
+    if isinstance(arguments, Mapping):
+        known = {a.name: a for a in explicit}
+        return {n: _value(kernel, n, known.get(n), v, memory, mapped) for n, v in arguments.items()}
+    wanted = [*explicit, *[None] * len(arguments)]  # too many are counted and refused by `build_kernarg`
+    pairs = zip(wanted, arguments, strict=False)
+    return [_value(kernel, _name(i, a), a, v, memory, mapped) for i, (a, v) in enumerate(pairs)]
+
+
+def _name(index: int, argument: Argument | None) -> str:
+    return f'{index} "{argument.name}"' if argument is not None and argument.name else str(index)
+
+
+def _value(
+    kernel: Kernel, name: str, argument: Argument | None, value: Any, memory: Memory, mapped: dict[int, int]
+) -> object:
+    """One argument: a device address for what is mapped, or the value itself once it is known to fit."""
+    tensor = is_tensor(value)
+    if not tensor and not isinstance(value, np.ndarray):
+        return _plain(kernel, name, argument, value)
+    if argument is None and kernel.has_metadata is False:
+        return _bytes_of(kernel, name, value)
+    by_value = argument is not None and argument.value_kind not in POINTER_KINDS
+    if by_value and (value.ndim == 0 or (argument is not None and argument.size != ADDRESS_BYTES)):
+        return _contents(kernel, name, argument, value)
+    if id(value) not in mapped:
+        array = tensor_bytes(kernel, name, value) if tensor else value
+        writable = bool(array.flags.writeable)
+        mapped[id(value)] = memory.map(array, writable=writable, name=f"argument {name}")
+    return mapped[id(value)]
+
+
+def _plain(kernel: Kernel, name: str, argument: Argument | None, value: object) -> object:
+    """A number, bytes or address; a LaunchError where a pointer cannot be one, or the number is of another type."""
+    if argument is None:
+        return value
+    if argument.value_kind in POINTER_KINDS:
+        if value is None:
+            return 0
+        if isinstance(value, int | np.integer) and not isinstance(value, bool):
+            return value
+        raise LaunchError(
+            f"argument {name} is a pointer and got {type(value).__name__} {value!r:.60}",
+            expected="a numpy array or a CPU tensor (used in place), a device address, or None for a null pointer",
+            kernel=kernel.name,
+        )
+    if isinstance(value, np.generic):
+        _check_type(kernel, name, argument, value.dtype, _kind(value.dtype))
+    return value
+
+
+def _kind(dtype: np.dtype[Any]) -> str:
+    """'float', 'integer' or 'bytes'. The types of ml_dtypes say no kind of their own."""
+    if dtype.kind in "iub" or dtype.name in ("int2", "int4", "uint2", "uint4"):
+        return "integer"
+    return "float" if dtype.kind == "f" or dtype.name.startswith(("bfloat", "float")) else "bytes"
+
+
+def _check_type(kernel: Kernel, name: str, argument: Argument | None, dtype: object, kind: str) -> None:
+    """Refuses a typed number where the metadata has a type of the other kind: its bits would mean another number."""
+    stated = argument.type if argument is not None else ""
+    wanted = "float" if stated in FLOAT_TYPES else "integer" if stated in INTEGER_TYPES else kind
+    if kind != "bytes" and wanted != kind:
+        raise LaunchError(
+            f"argument {name} is {stated} and got a number of type {dtype}",
+            expected=f"a number of type {stated}; a Python number takes the argument's own type",
+            kernel=kernel.name,
+        )
+
+
+def _contents(kernel: Kernel, name: str, argument: Argument | None, value: Any) -> object:
+    """What an array or tensor holds, for an argument that is passed by value."""
+    if is_tensor(value):
+        kind = "float" if value.dtype.is_floating_point else "bytes" if value.dtype.is_complex else "integer"
+    else:
+        kind = _kind(value.dtype)
+    if value.ndim == 0:
+        _check_type(kernel, name, argument, value.dtype, kind)
+    return _bytes_of(kernel, name, value)
+
+
+def _bytes_of(kernel: Kernel, name: str, value: Any) -> bytes:
+    return (tensor_bytes(kernel, name, value) if is_tensor(value) else value).tobytes()
+
+
+# ---- tensors ---------------------------------------------------------------------------------------------------------
+
+
+def is_tensor(value: object) -> bool:
+    """Whether it is a tensor of torch; False wherever nobody has imported torch."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def tensor_bytes(kernel: Kernel, name: str, tensor: Any) -> np.ndarray[Any, Any]:
+    """A tensor's own memory as bytes, for a kernel to use in place. Autograd does not see what the kernel stores.
+
+    Raises LaunchError for a tensor on another device, one without plain memory, and one that is not contiguous.
+    """
+    torch = sys.modules["torch"]
+    problem = _tensor_problem(torch, tensor)
+    if problem is not None:
+        what, expected, advice = problem
+        raise LaunchError(f"argument {name} is {what}", expected=expected, advice=advice, kernel=kernel.name)
+    return tensor.detach().reshape(-1).view(torch.uint8).numpy()  # type: ignore[no-any-return]
+
+
+def _tensor_problem(torch: Any, tensor: Any) -> tuple[str, str, str] | None:
+    """What keeps a tensor from being used in place: what it is, what was expected, what to do."""
+    if tensor.device.type != "cpu":
+        where = f"a tensor on {tensor.device}"
+        return where, "a tensor on the CPU, where the emulator runs", "pass tensor.cpu() and copy the result back"
+    if tensor.layout is not torch.strided or tensor.is_nested:
+        kind = "nested" if tensor.is_nested else str(tensor.layout).removeprefix("torch.")
+        return f"a {kind} tensor", "a dense (strided) one: a kernel sees plain memory", "pass tensor.to_dense()"
+    if tensor.is_conj() or tensor.is_neg():
+        return (
+            "a conjugated or negated view, whose memory holds other values",
+            "a tensor whose memory holds its values",
+            "pass tensor.resolve_conj().resolve_neg()",
+        )
+    if not tensor.is_contiguous():
+        return (
+            f"a tensor of shape {tuple(tensor.shape)} and strides {tensor.stride()}, which is not contiguous",
+            "a contiguous tensor, because it is used in place",
+            "pass tensor.contiguous(), and copy the result back where the kernel stores into it",
+        )
+    return None

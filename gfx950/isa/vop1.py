@@ -52,6 +52,20 @@ APPROXIMATE_F64 = rule(
     "the manual gives V_RCP_F64, V_RSQ_F64 and V_SQRT_F64 an accuracy, no bits; LLVM refines their results",
     "Correctly rounded (V_RSQ_F64: square root, then quotient).",
 )
+LEGACY = rule(
+    "transcendental.legacy",
+    Evidence.chosen,
+    "CDNA4 ISA table 12 names V_EXP_LEGACY_F32 and V_LOG_LEGACY_F32, 12.8 leaves them out; the manuals of Vega say only"
+    " that their semantics are legacy; the opcodes are those of LLVM's assembler",
+    "V_EXP_LEGACY_F32 and V_LOG_LEGACY_F32 give what V_EXP_F32 and V_LOG_F32 give.",
+)
+SCREEN_PARTITION = rule(
+    "valu.screen_partition",
+    Evidence.chosen,
+    "CDNA4 ISA 12.8 leaves V_SCREEN_PARTITION_4SE_B32 out, LLVM's assembler has it; the table is the one that the"
+    " manuals of Vega print, as the public assembler CLRX gives it",
+    "V_SCREEN_PARTITION_4SE_B32 looks S0[7:0] up in the 256 entries of Vega.",
+)
 MOV_B64_LITERAL = rule(
     "valu.mov_b64_literal",
     Evidence.chosen,
@@ -64,6 +78,13 @@ MOV_B64_LITERAL = rule(
 def native_f32(name: str, value: F32) -> F32:
     """An f32 function by the name of its native (gfx950.arithmetic.transcendental)."""
     return F32(value.engine, value.engine.native(name, [value.raw], 0)[0])
+
+
+def native_turns(name: str, value: F32) -> F32:
+    """As `native_f32`, for v_sin and v_cos: MODE says what becomes of denormals."""
+    denormals = value.engine.mode.denorm(32)
+    result = native_f32(name, value if denormals & 1 else flush(value))
+    return result if denormals & 2 else flush(result)
 
 
 def native_f16(name: str, value: F16) -> F16:
@@ -384,6 +405,27 @@ def v_rndne_f16(src0: F16) -> F16:
     return src0.rint()
 
 
+# Entry i of the table in bits 4i + 3 .. 4i of the words together. [rule valu.screen_partition]
+# fmt: off
+PARTITIONS = (
+    0xFFF5F731, 0xFFFFFFF7, 0xFFAFE62F, 0xFFFFFFBF, 0xF5FFC4FD, 0xFFFFFDFF, 0xAFFF8FB9, 0xFFFFEFFF,
+    0xFDC4FFFF, 0xFFFEFFF6, 0xB98FFFFF, 0xFFDFF99F, 0x31F7FFFF, 0xFBFFF9FF, 0x2FE6FFFF, 0x7FFF6FF6,
+    0xFFFFFFFB, 0xFFFAFB32, 0xFFFFFF7F, 0xFF5FD91F, 0xFFFFFEFF, 0xFAFFC8FE, 0xFFFFDFFF, 0x5FFF4F76,
+    0xFFFDFFF9, 0xFEC8FFFF, 0xFFEFF66F, 0x764FFFFF, 0xF7FFF6FF, 0x32FBFFFF, 0xBFFF9FF9, 0x1FD9FFFF,
+)
+# fmt: on
+
+
+@vop1("v_screen_partition_4se_b32", 55, rules=(SCREEN_PARTITION,))
+def v_screen_partition_4se_b32(src0: B32) -> U32:
+    """The shader engines that a pixel's position belongs to, by a table. [rule valu.screen_partition]"""
+    word = src0.field(3, 5)
+    entries = U32.constant(src0.engine, PARTITIONS[0])
+    for index, entry in enumerate(PARTITIONS[1:], 1):
+        entries = (word == index).select(entry, entries)
+    return (entries >> ((src0 & 7) << 2)) & 15
+
+
 # ---- transcendental --------------------------------------------------------------------------------------------------
 
 
@@ -423,6 +465,30 @@ def v_sqrt_f32(src0: F32) -> F32:
     return native_f32("v_sqrt_f32", src0)
 
 
+@vop1("v_sin_f32", 41, intrinsic="llvm.amdgcn.sin.f32", rules=tuple(transcendental.rules("v_sin_f32")))
+def v_sin_f32(src0: F32) -> F32:
+    """Sine of S0 turns. [12.8]"""
+    return native_turns("v_sin_f32", src0)
+
+
+@vop1("v_cos_f32", 42, intrinsic="llvm.amdgcn.cos.f32", rules=tuple(transcendental.rules("v_cos_f32")))
+def v_cos_f32(src0: F32) -> F32:
+    """Cosine of S0 turns. [12.8]"""
+    return native_turns("v_cos_f32", src0)
+
+
+@vop1("v_exp_legacy_f32", 75, rules=(LEGACY, *transcendental.rules("v_exp_f32")))
+def v_exp_legacy_f32(src0: F32) -> F32:
+    """2 to the power S0. [12.8, rule transcendental.legacy]"""
+    return native_f32("v_exp_f32", src0)
+
+
+@vop1("v_log_legacy_f32", 76, rules=(LEGACY, *transcendental.rules("v_log_f32")))
+def v_log_legacy_f32(src0: F32) -> F32:
+    """Logarithm to base 2. [12.8, rule transcendental.legacy]"""
+    return native_f32("v_log_f32", src0)
+
+
 @vop1("v_rcp_f16", 61, intrinsic="llvm.amdgcn.rcp.f16", rules=(*transcendental.rules("v_rcp_f16"), FP16_OVFL))
 def v_rcp_f16(src0: F16) -> F16:
     """1 / S0; that of 0 is a true infinity. [12.8]"""
@@ -452,6 +518,18 @@ def v_log_f16(src0: F16) -> F16:
 def v_exp_f16(src0: F16) -> F16:
     """2 to the power S0. [12.8]"""
     return limited(native_f16("v_exp_f16", src0), src0)
+
+
+@vop1("v_sin_f16", 73, intrinsic="llvm.amdgcn.sin.f16", rules=tuple(transcendental.rules("v_sin_f16")))
+def v_sin_f16(src0: F16) -> F16:
+    """Sine of S0 turns. [12.8]"""
+    return native_f16("v_sin_f16", src0)
+
+
+@vop1("v_cos_f16", 74, intrinsic="llvm.amdgcn.cos.f16", rules=tuple(transcendental.rules("v_cos_f16")))
+def v_cos_f16(src0: F16) -> F16:
+    """Cosine of S0 turns. [12.8]"""
+    return native_f16("v_cos_f16", src0)
 
 
 @vop1("v_rcp_f64", 37, intrinsic="llvm.amdgcn.rcp.f64", rules=(APPROXIMATE_F64, *ARITHMETIC))

@@ -8,7 +8,7 @@ from gfx950.isa.encoding import decode
 from gfx950.isa.registry import Instruction, load, lookup
 from gfx950.lanes import Float, Mask, Words
 
-MODULES = ("vop1", "vop2", "vop3", "vopc", "vop3p", "conversions", "scaled_conversions")
+MODULES = ("vop1", "vop2", "vop3", "vopc", "vop3p", "conversions", "scaled_conversions", "cube_map", "range_reduction")
 DEFINITIONS = [i for i in load().values() if i.where.split(".py")[0] in MODULES]
 ONLY_32 = {"v_readfirstlane_b32", "v_swap_b32", "v_fmamk_f32", "v_fmaak_f32", "v_madmk_f16", "v_madak_f16"}
 SOURCES = {"src0": 2, "src1": 4, "src2": 6}

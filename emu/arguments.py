@@ -123,6 +123,14 @@ def _contents(kernel: Kernel, name: str, argument: Argument | None, value: Any) 
         kind = _kind(value.dtype)
     if value.ndim == 0:
         _check_type(kernel, name, argument, value.dtype, kind)
+    if argument is not None and value.nbytes != argument.size:
+        shape = f" and shape {tuple(value.shape)}" if value.ndim else ""
+        raise LaunchError(
+            f"argument {name} takes {argument.size} bytes by value and got {value.nbytes}: "
+            f"a {type(value).__name__} of type {value.dtype}{shape}",
+            expected=f"a value of exactly {argument.size} bytes; a Python number takes the argument's own size",
+            kernel=kernel.name,
+        )
     return _bytes_of(kernel, name, value)
 
 

@@ -75,9 +75,9 @@ PRIMITIVES: dict[str, Primitive] = {
     "fle": Primitive(2, "mask", "a <= b, false with a NaN"),
     "funo": Primitive(2, "mask", "a or b is a NaN"),
     "fpext": Primitive(1, "same", "to the wider float of the call's width, exact; a NaN is quieted, its payload kept"),
-    "fptrunc": Primitive(1, "same", "to the narrower float, nearest even; a NaN is quieted, its payload's top kept"),
-    "sitofp": Primitive(1, "same", "signed integer to float, nearest even"),
-    "uitofp": Primitive(1, "same", "unsigned integer to float, nearest even"),
+    "fptrunc": Primitive(1, "same", "to the narrower float; a NaN is quieted, its payload's top kept"),
+    "sitofp": Primitive(1, "same", "signed integer to float"),
+    "uitofp": Primitive(1, "same", "unsigned integer to float"),
     "fptosi": Primitive(1, "same", "float to signed integer of the call's width toward zero; saturates, NaN gives 0"),
     "fptoui": Primitive(1, "same", "float to unsigned integer of the call's width toward zero; saturates, NaN gives 0"),
     # across lanes
@@ -101,6 +101,12 @@ FLOAT_ROUND = rule(
     Evidence.spec,
     "CDNA4 ISA 6.4, 12 preface; MODE[3:0]",
     "Add, multiply, fused multiply-add and conversions are rounded once, in MODE's direction.",
+)
+FLOAT_ROUND_FIELD = rule(
+    "float.round_field",
+    Evidence.chosen,
+    "CDNA4 ISA 12.8 V_CVT_F16_F32 names MODE's double field; for V_CVT_F32_F64 LLVM's SIModeRegister sets the same",
+    "A conversion between floats rounds by MODE[3:2] where either of them is f16 or f64, f64 to f32 too.",
 )
 FLOAT_DENORM = rule(
     "float.denorm",
@@ -136,7 +142,13 @@ class Mode:
             bool(bits >> 8 & 1),
             bool(bits >> 9 & 1),
             bool(bits >> 23 & 1),
+            bool(bits >> 27 & 1),
+            bool(bits >> 28 & 1),
         )
+
+    def rounding(self, *widths: int) -> int:
+        """The rounding code of an operation on floats of these widths [rule float.round_field]."""
+        return self.round32 if all(width == 32 for width in widths) else self.round16_64
 
     def denorm(self, width: int) -> int:
         """The denormal code for floats of `width` bits."""
@@ -246,7 +258,7 @@ class Lanes:
         return kind(self.engine, self.raw)
 
     def to(self, kind: type[L]) -> L:
-        """The value converted to another type: extension, truncation, or a float conversion to nearest even."""
+        """The value converted to another type: extension, truncation, or a float conversion rounded by MODE."""
         op = _conversion(type(self), kind)
         return self.bits(kind) if op is None else kind(self.engine, self.engine.apply(op, kind.width, self.raw))
 

@@ -11,7 +11,8 @@ import platform
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from emu.engines.float_rules import check_rounding, default_nan, quiet_bit
+from emu.engines import directed_text
+from emu.engines.float_rules import default_nan, quiet_bit
 from gfx950.lanes import MANTISSA_BITS, PRIMITIVES, Mode, infinity_bits
 
 FLOAT_NAMES = {16: "half", 32: "float", 64: "double"}
@@ -211,9 +212,41 @@ class HostEngine:
         text = self.as_float(value, value.lanes)
         return self.define(f"fcmp uno {text}, {text.rsplit(' ', 1)[1]}", 1, value.lanes)
 
-    def check_rounding(self, width: int) -> None:
-        """Raises EmulatorError unless MODE rounds this width to nearest even."""
-        check_rounding(self.mode, width)
+    def finite_mask(self, value: Value) -> Value:
+        """Lanes that hold neither an infinity nor a NaN."""
+        width = value.width
+        magnitude = self.apply("and", width, value, self.constant((1 << width - 1) - 1, width))
+        return self.apply("ult", width, magnitude, self.constant(infinity_bits(width), width))
+
+    def directed(self, op: str, nearest: Value, inputs: Sequence[Value], direction: int, usable: Value | None) -> Value:
+        """A result to nearest rounded the other way in the lanes of `usable` (None: all), by integers alone."""
+        width, source = nearest.width, inputs[0].width
+        name, texts = directed_text.function(op, width, direction, source)
+        self.declared.update(texts)
+        arguments = ", ".join(self.typed(i, nearest.lanes) for i in inputs)
+        suffix = ".lanes" if nearest.lanes else ""
+        call = f"call {type_of(width, nearest.lanes)} @{name}{suffix}({arguments})"
+        result = self.define(call, width, nearest.lanes)
+        return result if usable is None else self.apply("select", width, usable, result, nearest)
+
+    def rounded(self, op: str, nearest: Value, inputs: Sequence[Value]) -> Value:
+        """A result to nearest of an operation on floats of one width, rounded by MODE. What comes from infinities, NaNs
+        or a division by zero, and the root of a zero or of a negative number, does not depend on the rounding."""
+        width = nearest.width
+        direction = self.mode.rounding(width)
+        if not direction or op not in ROUNDED:
+            return nearest
+        usable = functools.reduce(lambda a, b: self.apply("and", 1, a, b), map(self.finite_mask, inputs))
+        zero = self.constant(0, width)
+        if op == "fdiv":
+            divisor = self.apply("shl", width, inputs[1], self.constant(1, width))
+            usable = self.apply("and", 1, usable, self.apply("ne", width, divisor, zero))
+        if op == "fsqrt":
+            usable = self.apply("and", 1, usable, self.apply("slt", width, zero, inputs[0]))
+        if op == "fsub":
+            negated = self.apply("xor", width, inputs[1], self.constant(1 << width - 1, width))
+            return self.directed("fadd", nearest, (inputs[0], negated), direction, usable)
+        return self.directed(op, nearest, inputs, direction, usable)
 
 
 def _lanes(*values: Value) -> bool:
@@ -223,6 +256,7 @@ def _lanes(*values: Value) -> bool:
 _LLVM_INTEGER = {"add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or", "xor": "xor"}
 _LLVM_COMPARE = {"eq": "eq", "ne": "ne", "ult": "ult", "ule": "ule", "slt": "slt", "sle": "sle"}
 _LLVM_FLOAT = {"fadd": "fadd", "fsub": "fsub", "fmul": "fmul", "fdiv": "fdiv"}
+ROUNDED = ("fadd", "fsub", "fmul", "fdiv", "fma", "fsqrt")
 _LLVM_FLOAT_COMPARE = {"feq": "oeq", "flt": "olt", "fle": "ole", "funo": "uno"}
 _LLVM_FLOAT_CALL = {
     "fma": "fma",
@@ -284,21 +318,21 @@ def _select(e: HostEngine, op: str, width: int, mask: Value, a: Value, b: Value)
 
 
 def _float(e: HostEngine, op: str, width: int, a: Value, b: Value) -> Value:
-    e.check_rounding(width)
     lanes = _lanes(a, b)
-    left, right = (e.as_float(x, lanes) for x in e.flushed_inputs(width, (a, b)))
+    flushed = e.flushed_inputs(width, (a, b))
+    left, right = (e.as_float(x, lanes) for x in flushed)
     result = e.from_float(f"{_LLVM_FLOAT[op]} {left}, {right.rsplit(' ', 1)[1]}", width, lanes)
-    return e.finish_float(result, (a, b))
+    return e.finish_float(e.rounded(op, result, flushed), (a, b))
 
 
 def _float_call(e: HostEngine, op: str, width: int, *operands: Value) -> Value:
     if (op, width) == ("fma", 16):
         return _fma16(e, op, *operands)
-    e.check_rounding(width)
     lanes = _lanes(*operands)
-    inputs = [e.as_float(x, lanes) for x in e.flushed_inputs(width, operands)]
+    flushed = e.flushed_inputs(width, operands)
+    inputs = [e.as_float(x, lanes) for x in flushed]
     result = e.from_float(e.call_intrinsic(_LLVM_FLOAT_CALL[op], width, lanes, inputs, True), width, lanes)
-    return e.finish_float(result, operands)
+    return e.finish_float(e.rounded(op, result, flushed), operands)
 
 
 def _float_compare(e: HostEngine, op: str, width: int, a: Value, b: Value) -> Value:
@@ -308,13 +342,13 @@ def _float_compare(e: HostEngine, op: str, width: int, a: Value, b: Value) -> Va
 
 
 def _float_resize(e: HostEngine, op: str, width: int, a: Value) -> Value:
-    if width < a.width:
-        e.check_rounding(width)
-    source = e.flushed_inputs(a.width, (a,))[0]
-    if (a.width, width) == (64, 16):
-        source = _round_to_odd_f32(e, source)
+    flushed = e.flushed_inputs(a.width, (a,))[0]
+    source = _round_to_odd_f32(e, flushed) if (a.width, width) == (64, 16) else flushed
     text = e.as_float(source, a.lanes)
     result = e.from_float(f"{op} {text} to {type_of(width, a.lanes, True)}", width, a.lanes)
+    direction = e.mode.rounding(a.width, width)
+    if direction and op == "fptrunc":
+        result = e.directed(op, result, (flushed,), direction, e.finite_mask(flushed))
     if not e.mode.denorm(width) & 2:
         result = e.flush(result)
     return e.apply("select", width, e.nan_mask(a), _resized_nan(e, a, width), result)
@@ -348,19 +382,25 @@ def _resized_nan(e: HostEngine, a: Value, width: int) -> Value:
 
 def _fma16(e: HostEngine, op: str, *operands: Value) -> Value:
     """f16 fma through doubles: the product is exact there, and the sum is exact or far from any f16 tie."""
-    e.check_rounding(16)
     lanes = _lanes(*operands)
     double = type_of(64, lanes, True)
-    inputs = [e.as_float(x, lanes) for x in e.flushed_inputs(16, operands)]
+    flushed = e.flushed_inputs(16, operands)
+    inputs = [e.as_float(x, lanes) for x in flushed]
     a, b, c = (e.define(f"fpext {x} to {double}", 64, lanes).text for x in inputs)
     product = e.define(f"fmul {double} {a}, {b}", 64, lanes)
     total = _round_to_odd_f32(e, e.from_float(f"fadd {double} {product.text}, {c}", 64, lanes))
     half = e.from_float(f"fptrunc {e.as_float(total, lanes)} to {type_of(16, lanes, True)}", 16, lanes)
-    return e.finish_float(half, operands)
+    # An invalid product is a NaN of the host's before the addend counts, so that the addend's has to be put in.
+    asked = (*operands[:2], operands[2]._replace(touched=True))
+    return e.finish_float(e.rounded(op, half, flushed), asked)
 
 
 def _from_integer(e: HostEngine, op: str, width: int, a: Value) -> Value:
-    e.check_rounding(width)
+    nearest, direction = _nearest_integer(e, op, width, a), e.mode.rounding(width)
+    return e.directed(op, nearest, (a,), direction, None) if direction else nearest
+
+
+def _nearest_integer(e: HostEngine, op: str, width: int, a: Value) -> Value:
     if width == 16:
         single = e.from_float(f"{op} {e.typed(a, a.lanes)} to {type_of(32, a.lanes, True)}", 32, a.lanes)
         if a.width > 16:

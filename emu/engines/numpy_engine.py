@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from emu.engines.float_rules import check_rounding, default_nan, quiet_bit
+from emu.engines.float_rules import default_nan, quiet_bit
+from gfx950.arithmetic.directed import directed, directed_integer, directed_resize
 from gfx950.lanes import MANTISSA_BITS, PRIMITIVES, Mode, infinity_bits
 
 Array = Any  # NDArray of an unsigned integer or bool; numpy's stubs lose the dtype in every expression below
@@ -111,21 +112,18 @@ class NumpyEngine:
         result = NATIVES[name](np.ascontiguousarray(stacked, dtype=np.uint32), parameters)
         return [result[..., i, :] for i in range(result.shape[-2])]
 
-    def float_operation(self, width: int, operation: Callable[..., Array], *operands: Array) -> Array:
+    def float_operation(self, width: int, operation: Callable[..., Array], op: str, *operands: Array) -> Array:
         """A float operation under MODE's rounding and denormals with the ledger's NaN rule."""
-        self.check_rounding(width)
-        denorm = self.mode.denorm(width)
+        denorm, direction = self.mode.denorm(width), self.mode.rounding(width)
         inputs = operands if denorm & 1 else tuple(_flush(o, width) for o in operands)
         with np.errstate(all="ignore"):
             value = operation(*(i.view(FLOATS[width]) for i in inputs))
         bits: Array = np.ascontiguousarray(value, dtype=FLOATS[width]).view(UNSIGNED[width])
+        if direction and op:
+            bits = _directed(op, width, direction, bits, inputs)
         if not denorm & 2:
             bits = _flush(bits, width)
         return self._nan_rule(width, bits, operands)
-
-    def check_rounding(self, width: int) -> None:
-        """Raises EmulatorError unless MODE rounds floats of this width to nearest even."""
-        check_rounding(self.mode, width)
 
     def _nan_rule(self, width: int, bits: Array, operands: tuple[Array, ...]) -> Array:
         nan = _is_nan(bits, width)
@@ -163,11 +161,35 @@ def _signed(function: Callable[..., Array]) -> Callable[..., Array]:
     return run
 
 
-def _float(function: Callable[..., Array]) -> Callable[..., Array]:
+def _float(function: Callable[..., Array], op: str = "") -> Callable[..., Array]:
+    """op: the primitive's name, where its result depends on the rounding."""
+
     def run(engine: NumpyEngine, width: int, *operands: Array) -> Array:
-        return engine.float_operation(width, function, *operands)
+        return engine.float_operation(width, function, op, *operands)
 
     return run
+
+
+def _is_finite(value: Array, width: int) -> Array:
+    return (value & value.dtype.type((1 << width - 1) - 1)) < value.dtype.type(infinity_bits(width))
+
+
+def _each(function: Callable[..., int], nearest: Array, where: Array, *operands: Array) -> Array:
+    """`nearest` with function(*operands) in the lanes of `where`."""
+    shape = np.broadcast_shapes(nearest.shape, where.shape)
+    result, lanes = np.array(np.broadcast_to(nearest, shape)), [np.broadcast_to(o, shape) for o in operands]
+    for index in np.argwhere(np.broadcast_to(where, shape)):
+        at = tuple(index)
+        result[at] = function(*(int(lane[at]) for lane in lanes))
+    return result
+
+
+def _directed(op: str, width: int, direction: int, nearest: Array, inputs: Sequence[Array]) -> Array:
+    """A result to nearest rounded the other way; infinities, NaNs and what they come from do not depend on it."""
+    finite = functools.reduce(np.logical_and, (_is_finite(i, width) for i in inputs))
+    if op in ("fdiv", "fsqrt"):  # those of zeros and the roots of negative numbers either
+        finite = finite & ~_is_nan(nearest, width) & (inputs[-1] << inputs[-1].dtype.type(1) != 0)
+    return _each(functools.partial(directed, op, width, direction), nearest, finite, *inputs)
 
 
 def _float_compare(function: Callable[..., Array]) -> Callable[..., Array]:
@@ -247,11 +269,14 @@ def _fma(a: Array, b: Array, c: Array) -> Array:
 def _float_convert(engine: NumpyEngine, width: int, value: Array) -> Array:
     """fpext and fptrunc. Denormals of either width follow MODE's code for that width."""
     source = value.dtype.itemsize * 8
-    if width < source:
-        engine.check_rounding(width)
     flushed = value if engine.mode.denorm(source) & 1 else _flush(value, source)
     with np.errstate(all="ignore"):
         bits: Array = np.ascontiguousarray(flushed.view(FLOATS[source]).astype(FLOATS[width])).view(UNSIGNED[width])
+    direction = engine.mode.rounding(source, width)
+    if direction and width < source:
+        bits = _each(
+            lambda one: directed_resize(width, direction, one, source), bits, _is_finite(flushed, source), flushed
+        )
     if not engine.mode.denorm(width) & 2:
         bits = _flush(bits, width)
     return np.where(_is_nan(value, source), _convert_nan(value, source, width), bits)
@@ -269,10 +294,13 @@ def _convert_nan(value: Array, source: int, width: int) -> Array:
 
 def _from_integer(kinds: dict[int, Any]) -> Callable[..., Array]:
     def run(engine: NumpyEngine, width: int, value: Array) -> Array:
-        engine.check_rounding(width)
         integer = value.view(kinds[value.dtype.itemsize * 8])
         with np.errstate(over="ignore"):
-            return np.ascontiguousarray(integer.astype(FLOATS[width])).view(UNSIGNED[width])
+            bits: Array = np.ascontiguousarray(integer.astype(FLOATS[width])).view(UNSIGNED[width])
+        direction = engine.mode.rounding(width)
+        if not direction:
+            return bits
+        return _each(functools.partial(directed_integer, width, direction), bits, np.True_, integer)
 
     return run
 
@@ -361,12 +389,12 @@ OPERATIONS: dict[str, Callable[..., Array]] = {
     "sext": _sign_extend,
     "trunc": _extend,
     "select": _select,
-    "fadd": _float(np.add),
-    "fsub": _float(np.subtract),
-    "fmul": _float(np.multiply),
-    "fdiv": _float(np.divide),
-    "fma": _float(_fma),
-    "fsqrt": _float(np.sqrt),
+    "fadd": _float(np.add, "fadd"),
+    "fsub": _float(np.subtract, "fsub"),
+    "fmul": _float(np.multiply, "fmul"),
+    "fdiv": _float(np.divide, "fdiv"),
+    "fma": _float(_fma, "fma"),
+    "fsqrt": _float(np.sqrt, "fsqrt"),
     "ffloor": _float(np.floor),
     "fceil": _float(np.ceil),
     "ftrunc": _float(np.trunc),

@@ -165,13 +165,22 @@ def test_forms_that_are_not_built(engine, body, message):
 
 
 @ENGINES
-def test_rounding_that_is_not_to_nearest(engine):
-    data = assembled("v_add_f32 v1, v2, v3\ns_endpgm", ".amdhsa_float_round_mode_32 1")
-    with pytest.raises(UnknownInstruction, match=r"MODE asks for rounding code 1 \(up\) on 32-bit floats") as caught:
-        run(data, "k", 1, 64, b"", engine=engine)
-    assert caught.value.pc is not None
-    integers = assembled("v_add_u32 v1, v2, v3\ns_endpgm", ".amdhsa_float_round_mode_32 1")
-    assert run(integers, "k", 1, 64, b"", engine=engine).instructions == 2
+@pytest.mark.parametrize(("direction", "result"), list(enumerate((0x3F800000, 0x3F800001, 0x3F800000, 0x3F800000))))
+def test_a_launch_with_another_rounding(engine, direction, result):
+    body = """
+v_lshlrev_b32 v0, 2, v0
+v_mov_b32 v1, 1.0
+v_add_f32 v1, 1, v1
+s_mov_b64 s[0:1], 0
+s_mov_b32 s1, 1
+global_store_dword v0, v1, s[0:1]
+s_endpgm
+"""
+    directives = f".amdhsa_float_round_mode_32 {direction}\n.amdhsa_float_denorm_mode_32 3"
+    out, device = np.zeros(64, np.uint32), Device()
+    assert device.map(out, "out") == 1 << 32
+    device.load(assembled(body, directives))["k"][1, 64](b"", options=RunOptions(engine=engine))
+    assert (out == result).all()
 
 
 @ENGINES

@@ -29,7 +29,7 @@ _HOMES = {
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 # What mnemonics begin with; other names are modules of this folder, or mistakes.
-_FAMILIES = ("v_", "s_", "ds_", "global_", "flat_", "buffer_", "scratch_")
+_FAMILIES = ("v_", "s_", "ds_", "global_", "flat_", "buffer_", "tbuffer_", "scratch_")
 
 __all__ = [
     "Lds",

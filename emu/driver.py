@@ -6,9 +6,9 @@ its budget goes on exactly where it stopped, and the order in which waves run ne
 
 from __future__ import annotations
 
-from emu.execute import EXEC
 from emu.host_memory import LEFT, NEXT_WAVE, RUNNING, SPENT, WAITING, WAVE
-from emu.translate import BARRIER, COUNT, END, KIND_SHIFT, PC, RUN, SGPRS, STATUS, WAVE_BYTES
+from emu.registers import EXEC
+from emu.translate import BARRIER, COUNT, END, KIND_SHIFT, PC, RUN, SGPRS, STATUS, TABLES, WAVE_BYTES
 
 
 def _context(*words: tuple[str, int]) -> str:
@@ -21,8 +21,8 @@ _places = _context(
 DRIVER = f"""
 ; Returns 0 when all waves have ended, -1 when the budget (context word LEFT) is used up, else 1 + the index of a wave
 ; that needs Python: its status says why (fault, stopped, or run with no translation of its address).
-; tables: one function a dword of code for EXEC all ones, then one for any EXEC. lengths: instructions of each block.
-define i64 @run_waves(ptr %waves, i64 %count, ptr %tables, ptr %lengths, i64 %base, i64 %bytes, ptr %context,
+; A wave's tables: one function a dword of code for EXEC all ones, one for any EXEC, the instructions of each block.
+define i64 @run_waves(ptr %waves, i64 %count, i64 %base, i64 %bytes, ptr %context,
                       ptr %memory, ptr %natives, ptr %scratch, i64 %quantum) {{
 entry:
 {_places}
@@ -35,6 +35,7 @@ wave:
   %status.at = getelementptr i8, ptr %self, i64 {STATUS}
   %pc.at = getelementptr i8, ptr %self, i64 {PC}
   %exec.at = getelementptr i8, ptr %self, i64 {SGPRS + 4 * EXEC}
+  %tables.at = getelementptr i8, ptr %self, i64 {TABLES}
   %count.at = getelementptr i8, ptr %self, i64 {COUNT}
   %status = load i64, ptr %status.at
   %is.run = icmp eq i64 %status, {RUN}
@@ -50,7 +51,11 @@ where:
   %low = and i64 %rel, 3
   %aligned = icmp eq i64 %low, 0
   %good = and i1 %inside, %aligned
-  br i1 %good, label %lookup, label %python
+  br i1 %good, label %tables.look, label %python
+tables.look:
+  %tables = load ptr, ptr %tables.at
+  %no.tables = icmp eq ptr %tables, null
+  br i1 %no.tables, label %python, label %lookup
 lookup:
   %exec = load i64, ptr %exec.at
   %is.full = icmp eq i64 %exec, -1
@@ -63,6 +68,8 @@ lookup:
   br i1 %missing, label %python, label %fits
 fits:
   %dword = lshr i64 %rel, 2
+  %lengths.offset = shl i64 %bytes, 2
+  %lengths = getelementptr i8, ptr %tables, i64 %lengths.offset
   %length.at = getelementptr i8, ptr %lengths, i64 %dword
   %length = load i8, ptr %length.at
   %long = zext i8 %length to i64

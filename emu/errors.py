@@ -159,6 +159,25 @@ def left_the_code(base: int, code: bytes, where: dict[str, Any]) -> EmulatorErro
     )
 
 
+class Trapped(EmulatorError):
+    """The kernel gave up by itself: S_TRAP, or a halt that nobody ends."""
+
+
+def stopped_itself(trap: bool, instruction: str, where: dict[str, Any]) -> Trapped:
+    """The error of a wave at a trap or a halt."""
+    if trap:
+        what, expected = "the kernel trapped", "no s_trap but 3: it is what an assertion or llvm.trap becomes"
+    else:
+        what, expected = "the wave halted", "no halt: nobody resumes the wave"
+    return Trapped(
+        what,
+        expected=expected,
+        advice="look at what the source checks right before this instruction",
+        instruction=instruction,
+        **where,
+    )
+
+
 def out_of_steps(limit: int, where: dict[str, Any]) -> NoProgress:
     """The error of a workgroup that takes more instructions than it may."""
     return NoProgress(

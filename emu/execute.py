@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from emu.memory import PRIVATE_APERTURE, SHARED_APERTURE
 from emu.modifiers import (
     apply_neg_abs,
     apply_omod,
@@ -17,11 +18,14 @@ from emu.modifiers import (
     sdwa_merge,
     sdwa_select,
 )
+from emu.registers import EXEC, M0, VCC, HardwareWords, ScalarNumbers
 from gfx950.evidence import Evidence, rule
+from gfx950.isa.buffer_addressing import Buffer
 from gfx950.isa.encoding import LITERAL, Decoded
 from gfx950.isa.lane_arithmetic import clamped
 from gfx950.isa.registry import Instruction, Parameter
 from gfx950.lanes import (
+    B128,
     F16,
     F64,
     U16,
@@ -39,9 +43,15 @@ from gfx950.lanes import (
     split,
 )
 
-VCC, M0, EXEC = 106, 124, 126
+NO_SADDR = 0x7F
 SCALAR_REGISTERS = 128
-APERTURES = range(235, 239)  # source codes of the flat apertures' bases and limits
+_APERTURE_LIMIT = (1 << 32) - 1
+APERTURES = {
+    235: SHARED_APERTURE,
+    236: SHARED_APERTURE | _APERTURE_LIMIT,
+    237: PRIVATE_APERTURE,
+    238: PRIVATE_APERTURE | _APERTURE_LIMIT,
+}
 PC_MASK = (1 << 48) - 1  # the program counter has 48 bits [CDNA4 ISA 3.2]
 AGPR = 256  # index of a0 in the unified register file
 ACCVGPR_MOVES = (
@@ -71,6 +81,43 @@ rule(
 )
 
 
+# What the registers of a memory instruction are called in its encoding, where it is not their usual name.
+MEMORY_FIELDS = {
+    ("FLAT", "data0"): "data",
+    **{(form, name): "vdata" for form in ("MUBUF", "MTBUF") for name in ("data0", "vdst")},
+}
+STOPS = ("end", "barrier", "trap", "halt", "halt_always", "kill")
+DEBUG_TRAP = 3
+VECTOR_ENCODINGS = frozenset(
+    (
+        "VOP1",
+        "VOP2",
+        "VOPC",
+        "VOP3",
+        "VOP3P",
+        "MAI",
+        "MAI_SCALE",
+        "DS",
+        "FLAT",
+        "GLOBAL",
+        "SCRATCH",
+        "MUBUF",
+        "MUBUF_LDS",
+        "MTBUF",
+    )
+)
+INDEXED_ENCODINGS = frozenset(("VOP1", "VOP2", "VOPC", "VOP3", "VOP3P"))
+DESTINATION = 3  # the role of a destination in VGPR indexing
+
+rule(
+    "valu.gpr_index",
+    Evidence.spec,
+    "CDNA4 ISA 6.6; which VALU formats it covers, and that a register past the last is v0 or not written, are chosen",
+    "With MODE.GPR_IDX_EN, M0[7:0] is added to the number of every VGPR operand of VOP1, VOP2, VOPC, VOP3 and VOP3P"
+    " whose bit in M0[15:12] is set; the destination's old value moves with the destination.",
+)
+
+
 class State(Protocol):
     """The registers and memories an instruction sees. Raw values belong to `engine`."""
 
@@ -84,12 +131,34 @@ class State(Protocol):
         """Writes a 32-bit scalar register."""
         ...
 
-    def vgpr(self, index: int) -> Raw:
-        """The 64 lanes of a vector register: 0..255 v, 256..511 a."""
+    def sgpr_at(self, index: Raw) -> Raw:
+        """The 32-bit scalar at a computed scalar code, 0..127."""
         ...
 
-    def set_vgpr(self, index: int, value: Raw, mask: Raw | None) -> None:
+    def set_sgpr_at(self, index: Raw, value: Raw) -> None:
+        """Writes the scalar register at a computed scalar code, 0..127."""
+        ...
+
+    def vgpr(self, index: int, role: int | None = None) -> Raw:
+        """The 64 lanes of a vector register: 0..255 v, 256..511 a. role: the operand's bit above M0[12] that says
+        whether VGPR indexing moves it (0..2 sources, 3 destination; None: never)."""
+        ...
+
+    def set_vgpr(self, index: int, value: Raw, mask: Raw | None, role: int | None = None) -> None:
         """Writes the lanes in `mask` (None: all)."""
+        ...
+
+    def hardware_word(self, number: int) -> Raw:
+        """The 32-bit scalar kept for a hardware register."""
+        ...
+
+    def set_mode(self, value: Raw) -> None:
+        """Writes MODE; the next instruction runs under it."""
+        ...
+
+    def window(self, name: str) -> Raw:
+        """64 bits: `lds`, the address LDS has in memory (a scalar); `scratch`, that of each lane's scratch (64 lanes);
+        `scratch_bytes`, how much of it a lane has (a scalar)."""
         ...
 
     def scc(self) -> Raw:
@@ -111,7 +180,7 @@ class State(Protocol):
 
 @dataclass(frozen=True)
 class Transfer:
-    """Where control goes: kind (branch, jump, end, barrier, trap), the scalar condition (None: always), the target (an
+    """Where control goes: kind (branch, jump, end, barrier, trap, halt), the scalar condition (None: always), the target (an
     address, or a 64-bit scalar for jump)."""
 
     kind: str
@@ -147,8 +216,10 @@ def execute(decoded: Decoded, state: State) -> Transfer | None:
     instruction = decoded.instruction
     if instruction.flow in ("nothing", "wait"):
         return None
-    if instruction.flow in ("end", "barrier"):
-        return Transfer(instruction.flow)
+    if instruction.flow in STOPS:
+        return _stop(decoded)
+    if state.engine.mode.vskip and instruction.encoding in VECTOR_ENCODINGS:
+        return None
     operands = Operands(decoded, state)
     if instruction.packed:
         operands.run_packed()
@@ -159,6 +230,16 @@ def execute(decoded: Decoded, state: State) -> Transfer | None:
         target = decoded.pc + decoded.nbytes + 4 * (offset - 0x10000 if offset & 0x8000 else offset)
         return Transfer("branch", results.raw if results is not None else None, target)
     return operands.write(results)
+
+
+def _stop(decoded: Decoded) -> Transfer | None:
+    """A barrier, or the end of the wave in one way or another [rules salu.trap, salu.halt]."""
+    flow, simm16 = decoded.instruction.flow, decoded.fields["simm16"]
+    if flow == "trap":
+        return None if simm16 & 0xFF == DEBUG_TRAP else Transfer("trap")
+    if flow in ("halt", "kill"):
+        return Transfer("halt" if flow == "halt" else "end") if simm16 & 1 else None
+    return Transfer("halt" if flow == "halt_always" else flow)
 
 
 class Operands:
@@ -185,6 +266,8 @@ class Operands:
             return reader(self)
         if parameter.place in ("lds", "global", "scalar_memory"):
             return self.state.memory(parameter.place)
+        if parameter.place in ("hardware", "scalar_file"):
+            return (HardwareWords if parameter.place == "hardware" else ScalarNumbers)(self.state)
         return self._read_field(parameter)
 
     def _immediate(self, name: str) -> int:
@@ -192,6 +275,8 @@ class Operands:
             return self.decoded.literal or 0
         if name == "offset" and self.decoded.form == "DS":
             return self.fields["offset0"] | self.fields["offset1"] << 8
+        if name.endswith("_code"):
+            return self.fields[name.removesuffix("_code")]
         if name.startswith("scale_"):
             return (self.decoded.scale or {}).get(name.removeprefix("scale_"), 0)
         sdwa = self.decoded.sdwa or {}
@@ -205,19 +290,20 @@ class Operands:
         if form == "SMEM":
             code = self.fields["sbase"] * 2 if name == "sbase" else self.fields["sdata"]
             return self._scalar(code, parameter.kind)
-        if form in ("DS", "FLAT", "MUBUF"):
+        if form in ("DS", "FLAT", "MUBUF", "MTBUF"):
             return self._memory_register(parameter)
         return self._vector_operand(parameter)
 
     def _memory_register(self, parameter: Parameter) -> Any:
-        name = {"data0": "data0" if self.decoded.form == "DS" else "data"}.get(parameter.name, parameter.name)
-        acc = AGPR if self.fields["acc"] and name not in ("addr", "vaddr") else 0
+        name = MEMORY_FIELDS.get((self.decoded.form, parameter.name), parameter.name)
+        acc = AGPR if self.fields["acc"] and name != "addr" else 0
         return self._registers(self.fields[name] + acc, parameter.kind)
 
     def _vector_operand(self, parameter: Parameter) -> Any:
         name = parameter.name
         if name == "vdst":
-            return self._registers(self.fields["vdst"] + (AGPR if self.fields.get("acc_cd") else 0), parameter.kind)
+            index = self.fields["vdst"] + (AGPR if self.fields.get("acc_cd") else 0)
+            return self._registers(index, parameter.kind, role=DESTINATION)
         if name in ("scale_a", "scale_b"):
             code = (self.decoded.scale or {})["src0" if name == "scale_a" else "src1"]
             return self._source(code, parameter.kind)
@@ -230,7 +316,7 @@ class Operands:
             if code >= 256:
                 raise UnsupportedForm(f"operand {name} must be scalar and is v{code - 256}")
             return self._scalar(code & 0xFF if code < 256 else code, parameter.kind)
-        value = self._source(code, parameter.kind, self._half(name), self._float_place(parameter))
+        value = self._source(code, parameter.kind, self._half(name), self._float_place(parameter), int(name[-1]))
         return self._modified(name, parameter, value)
 
     def _float_place(self, parameter: Parameter) -> str | None:
@@ -324,7 +410,7 @@ class Operands:
         assert sdwa is not None
         code = self._source_code(f"src{index}")
         constant = self._constant_word(code, parameter.kind, parameter.place)
-        raw = self._code_raw(code, 32) if constant is None else self.engine.constant(constant, 32)
+        raw = self._code_raw(code, 32, role=index) if constant is None else self.engine.constant(constant, 32)
         whole = U32(self.engine, raw)
         return sdwa_select(whole, sdwa[f"src{index}_sel"], sdwa[f"src{index}_sext"], parameter.kind)
 
@@ -333,9 +419,9 @@ class Operands:
             return kind([U32(self.engine, self.state.sgpr(code + i)) for i in range(kind.count)])
         return kind(self.engine, self._code_raw(code, kind.width))
 
-    def _source(self, code: int, kind: Any, half: int = 0, place: str | None = None) -> Any:
+    def _source(self, code: int, kind: Any, half: int = 0, place: str | None = None, role: int | None = None) -> Any:
         if code >= 256:
-            return self._registers(code - 256, kind, half)
+            return self._registers(code - 256, kind, half, role)
         if issubclass(kind, Words):
             word = U32(self.engine, self._code_raw(code, 32)).splat()
             return kind([word] * kind.count)
@@ -356,10 +442,10 @@ class Operands:
             return self._inline_bits(code, 16 if kind is F16 or place in ("f16", "f16_pair") else 32)
         return self._inline_bits(code, 32)
 
-    def _registers(self, index: int, kind: Any, half: int = 0) -> Any:
+    def _registers(self, index: int, kind: Any, half: int = 0, role: int | None = None) -> Any:
         count = max(1, _words_of(kind))
         check_run(index, count)
-        words = [U32(self.engine, self.state.vgpr(index + i)) for i in range(count)]
+        words = [U32(self.engine, self._vgpr(index + i, role)) for i in range(count)]
         if issubclass(kind, Words):
             return kind(words)
         if kind.width == 64:
@@ -369,10 +455,14 @@ class Operands:
             return kind(self.engine, self.engine.apply("trunc", kind.width, part.raw))
         return words[0].bits(kind)
 
-    def _code_raw(self, code: int, width: int, half: int = 0) -> Raw:
+    def _vgpr(self, index: int, role: int | None) -> Raw:
+        """A vector register, moved by VGPR indexing where the instruction knows it."""
+        return self.state.vgpr(index, role if self.instruction.encoding in INDEXED_ENCODINGS else None)
+
+    def _code_raw(self, code: int, width: int, half: int = 0, role: int | None = None) -> Raw:
         """The raw value of a 9-bit source code (VGPRs too) or an 8-bit scalar one, in `width` bits."""
         if code >= 256:
-            return self.state.vgpr(code - 256)
+            return self._vgpr(code - 256, role)
         if code < 128:
             return self._sgpr_raw(code, width, half)
         constant = self._inline_bits(code, width)
@@ -380,8 +470,9 @@ class Operands:
             return self.engine.constant(constant, width)
         if code in (251, 252, 253):
             return self._flag_raw(code, width)
-        what = "an aperture" if code in APERTURES else "reserved"
-        raise UnsupportedForm(f"scalar source code {code} ({what}) is not built")
+        if code in APERTURES:
+            return self.engine.constant(APERTURES[code] & (1 << width) - 1, width)
+        raise UnsupportedForm(f"scalar source code {code} is reserved")
 
     def _sgpr_raw(self, code: int, width: int, half: int) -> Raw:
         low = U32(self.engine, self.state.sgpr(code))
@@ -446,10 +537,10 @@ class Operands:
         half = (op_sel_hi if high else fields["op_sel"]) >> index & 1
         code = fields[parameter.name]
         if kind.width == 32:
-            raw = self.state.vgpr(code - 256 + half) if code >= 256 else self._packed_scalar(code, half)
+            raw = self._vgpr(code - 256 + half, index) if code >= 256 else self._packed_scalar(code, half)
             value: Lanes = kind(self.engine, raw)
         else:
-            value = self._source(code, kind, half)
+            value = self._source(code, kind, half, role=index)
         neg = (fields["neg_hi"] if high else fields["neg"]) >> index & 1
         return apply_neg_abs(value, neg, 0)
 
@@ -482,9 +573,8 @@ class Operands:
         if form in ("SOP1", "SOP2", "SOPK", "SMEM"):
             self._set_scalar(self.fields["sdata" if form == "SMEM" else "sdst"], value)
             return
-        index = self.fields["vdst"] + (
-            AGPR if self.fields.get("acc_cd") or (form in ("DS", "FLAT") and self.fields["acc"]) else 0
-        )
+        in_agprs = self.fields.get("acc_cd") or (form in ("DS", "FLAT", "MUBUF", "MTBUF") and self.fields["acc"])
+        index = self.fields[MEMORY_FIELDS.get((form, "vdst"), "vdst")] + (AGPR if in_agprs else 0)
         words = self._result_words(value)
         check_run(index, len(words))
         for i, word in enumerate(words):
@@ -507,7 +597,7 @@ class Operands:
             if extra.get("clamp"):
                 value = clamped(value)
         if self.decoded.sdwa is not None and "dst_sel" in self.decoded.sdwa and value.width < 64:
-            old = U32(self.engine, self.state.vgpr(self.fields["vdst"]))
+            old = U32(self.engine, self._vgpr(self.fields["vdst"], DESTINATION))
             word = U32(self.engine, self.engine.apply("zext", 32, value.raw)) if value.width < 32 else value.bits(U32)
             return sdwa_merge(old, word, self.decoded.sdwa["dst_sel"], self.decoded.sdwa["dst_u"])
         return value
@@ -519,7 +609,7 @@ class Operands:
         if self.decoded.form != "VOP3":
             return wide
         native, legacy = self.instruction.encoding == "VOP3", "_legacy_" in self.instruction.name
-        old = U32(self.engine, self.state.vgpr(self.fields["vdst"]))
+        old = U32(self.engine, self._vgpr(self.fields["vdst"], DESTINATION))
         if self.fields["op_sel"] >> 3 & 1 and (native or self.instruction.name == "v_mac_f16"):
             return (wide << 16) | (old & 0xFFFF)
         return wide | (old & 0xFFFF0000) if native and not legacy else wide
@@ -549,14 +639,15 @@ class Operands:
         for i, word in enumerate(words):
             self.state.set_sgpr(index + i, word.raw)
 
-    def _set_vgpr(self, index: int, raw: Raw) -> None:
+    def _set_vgpr(self, index: int, raw: Raw, role: int = DESTINATION) -> None:
+        moved = role if self.instruction.encoding in INDEXED_ENCODINGS else None
         if self.instruction.ignores_exec:
-            self.state.set_vgpr(index, raw, None)
+            self.state.set_vgpr(index, raw, None, moved)
             return
         mask = self.state.exec_mask()
         if self.write_mask is not None:
             mask = self.engine.apply("and", 1, mask, self.write_mask)
-        self.state.set_vgpr(index, raw, mask)
+        self.state.set_vgpr(index, raw, mask, moved)
 
     def carry_in(self) -> Mask:
         """VCC in the 32-bit forms, the pair in src2 in the 64-bit form."""
@@ -575,19 +666,66 @@ class Operands:
         return U64(self.engine, self._sgpr_raw(index, 64, 0))
 
     def address(self) -> U64:
-        """The byte address of a FLAT, GLOBAL or SMEM instruction, by its addressing mode. [8.2.1, 10.3]"""
+        """The byte address of a FLAT, GLOBAL, SCRATCH or SMEM instruction, by its addressing mode. [8.2.1, 10.3]"""
         fields, engine = self.fields, self.engine
         if self.decoded.form == "SMEM":
             return self._scalar_address()
         offset = fields["offset"]
         if self.instruction.encoding == "FLAT":
-            offset &= 0xFFF
-        elif offset & 0x1000:
+            return self._flat_address(self._vector_address() + (offset & 0xFFF))
+        if offset & 0x1000:
             offset -= 0x2000
-        if self.instruction.encoding == "GLOBAL" and fields["saddr"] != 0x7F:
+        if self.instruction.encoding == "SCRATCH":
+            return self._scratch_address(self._scratch_offset(offset))
+        if fields["saddr"] != NO_SADDR:
             base = self.scalar64(fields["saddr"])
             return base + U32(engine, self.state.vgpr(fields["addr"])).to(U64) + offset
-        return join(*(U32(engine, self.state.vgpr(fields["addr"] + i)) for i in (0, 1))) + offset
+        return self._vector_address() + offset
+
+    def _vector_address(self) -> U64:
+        return join(*(U32(self.engine, self.state.vgpr(self.fields["addr"] + i)) for i in (0, 1)))
+
+    def _window(self, name: str) -> U64:
+        return U64(self.engine, self.state.window(name))
+
+    def _flat_address(self, address: U64) -> U64:
+        """Addresses in an aperture become those of LDS and of the lane's scratch. [10.3, rule memory.apertures]"""
+        part = (address >> 32).to(U32)
+        low = address.to(U32)
+        in_lds = part == SHARED_APERTURE >> 32
+        in_scratch = part == PRIVATE_APERTURE >> 32
+        address = in_lds.select(self._window("lds") + low.to(U64), address)
+        return in_scratch.select(self._scratch_address(low), address)
+
+    def _scratch_offset(self, offset: int) -> U32:
+        """SADDR, the VGPR where SVE is set, and the offset. [10.3 table 56]"""
+        total = U32.constant(self.engine, offset)
+        if self.fields["saddr"] != NO_SADDR:
+            total = total + U32(self.engine, self.state.sgpr(self.fields["saddr"]))
+        if self.fields["sve"]:
+            total = total + U32(self.engine, self.state.vgpr(self.fields["addr"]))
+        return total
+
+    def _scratch_address(self, offset: U32) -> U64:
+        """Where byte `offset` of each lane's scratch lies; outside of it an address that nothing has."""
+        wide = offset.to(U64)
+        inside = self._window("scratch") + wide
+        return (wide < self._window("scratch_bytes")).select(inside, wide + PRIVATE_APERTURE)
+
+    def buffer(self) -> Buffer:
+        """What a MUBUF or MTBUF instruction names: descriptor, index, offsets. [9.1.5, table 42]"""
+        fields, engine = self.fields, self.engine
+        descriptor = self._scalar(fields["srsrc"] * 4, B128)
+        vgprs = [U32(engine, self.state.vgpr(fields["vaddr"] + i)) for i in range(fields["idxen"] + fields["offen"])]
+        immediate = U32.constant(engine, fields["offset"])
+        return Buffer(
+            self.state.memory("global"),
+            descriptor,
+            vgprs[0] if fields["idxen"] else None,
+            vgprs[-1] + immediate if fields["offen"] else immediate.splat(),
+            U32(engine, self._code_raw(fields["soffset"], 32)),
+            (fields["dfmt"], fields["nfmt"]) if self.decoded.form == "MTBUF" else None,
+        )
 
     def _scalar_address(self) -> U64:
         """Base, immediate and register, each without its low two bits. [8.2.1.1]"""
@@ -625,12 +763,13 @@ _SPECIAL: dict[str, Callable[[Operands], Any]] = {
     "pc": lambda o: U64.constant(o.engine, o.decoded.pc + o.decoded.nbytes),
     "address": lambda o: o.address(),
     "smem_offset": lambda o: o.smem_offset(),
+    "buffer": lambda o: o.buffer(),
 }
 _IMPLICIT: dict[str | None, Callable[[Operands, Any], None]] = {
     "scc": lambda o, v: o.state.set_scc(v.raw),
     "exec": lambda o, v: o._set_scalar(EXEC, v),
     "m0": lambda o, v: o._set_scalar(M0, v),
-    "src0": lambda o, v: o._set_vgpr(o.fields["src0"] - 256, v.raw),
+    "src0": lambda o, v: o._set_vgpr(o.fields["src0"] - 256, v.raw, 0),
     "scalar": lambda o, v: o._set_scalar(o.fields["vdst"], v),
     "cmpx": lambda o, v: o._write_cmpx(v),
 }

@@ -18,33 +18,64 @@ from emu.code_object import CodeObject, Kernel
 from emu.dispatch import RunOptions, RunReport, Watch
 from emu.driver import DRIVER
 from emu.engines.host_engine import native_order
-from emu.errors import EmulatorError, MemoryFault, NoProgress, UnknownInstruction, left_the_code, out_of_steps
-from emu.execute import EXEC
+from emu.errors import (
+    EmulatorError,
+    MemoryFault,
+    NoProgress,
+    UnknownInstruction,
+    left_the_code,
+    out_of_steps,
+    stopped_itself,
+)
 from emu.host_code import HostCode, Translation
-from emu.launch_state import Launch, WaveState, mode_register, waves
+from emu.launch_state import Launch, WaveState, waves
 from emu.memory import Memory
 from emu.numpy_memory import SCALAR_LOAD, unaligned
+from emu.registers import EXEC, HARDWARE_REGISTERS
 from emu.translate import (
     COUNT,
     FAULT,
+    HALT,
+    HARDWARE,
     MEMORY_FUNCTIONS,
+    MODE_KEYS,
+    MODE_TABLES,
     PC,
     QUANTUM,
     SCRATCH_BYTES,
     SGPRS,
     STATUS,
     STOPPED,
+    TABLES,
+    TRAP,
     WAVE_BYTES,
     discover,
     function_name,
+    mode_key,
     module_text,
 )
 from gfx950.isa.encoding import DecodeError, decode
+from gfx950.isa.mode_registers import MODE
 from gfx950.lanes import ALL_LANES, Mode
 
 BUDGET = 1 << 22  # instructions a call into translated code may take before Python looks at Ctrl-C and the step limit
 Dimensions = tuple[int, int, int]
-_RUN_WAVES = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_void_p if c == "p" else ctypes.c_int64 for c in "pippiippppi"])
+_RUN_WAVES = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_void_p if c == "p" else ctypes.c_int64 for c in "piiippppi"])
+
+
+class Tables:
+    """Translated blocks under one MODE, by dword of code, in one piece of memory as emu.driver reads it.
+
+    slots: functions for EXEC all ones, then for any EXEC. lengths: instructions of each block.
+    """
+
+    def __init__(self, key: int, mode: Mode, places: int) -> None:
+        self.mode = mode
+        self.tag = f"_{key:x}"
+        room = np.zeros(17 * places, dtype=np.uint8)
+        self.slots = room[: 16 * places].view(np.uint64).reshape(2, places)
+        self.lengths = room[16 * places :]
+        self.address: int = room.ctypes.data
 
 
 class HostMachine:
@@ -57,10 +88,9 @@ class HostMachine:
         self.memory, self.kernel, self.longest = memory, kernel, longest
         run = code.code_of(kernel)
         self.base, self.bytes = run.address, run.data
-        self.mode = Mode.from_bits(mode_register(kernel.descriptor))
-        places = len(self.bytes) // 4 + 1
-        self.slots = np.zeros((2, places), dtype=np.uint64)  # functions by dword of code: EXEC all ones, any EXEC
-        self.lengths = np.zeros(places, dtype=np.uint8)
+        self.places = len(self.bytes) // 4 + 1
+        self.tables: dict[int, Tables] = {}  # by mode key
+        self.sets = np.zeros(MODE_KEYS, dtype=np.uint64)  # their addresses, for translated code
         self.errors: dict[int, str] = {}  # why the instruction at an address cannot be run
         self.lock = threading.Lock()
         self.host = HostCode()
@@ -73,29 +103,39 @@ class HostMachine:
 
     # ---- translation ----------------------------------------------------------------------------------------------
 
-    def translate(self, pc: int, full: bool) -> None:
+    def tables_for(self, mode: int) -> Tables:
+        """The tables of the translations under one value of MODE, made when first asked for."""
+        with self.lock:
+            key = mode_key(mode)
+            if key not in self.tables:
+                self.tables[key] = Tables(key, Mode.from_bits(mode), self.places)
+                self.sets[key] = self.tables[key].address
+            return self.tables[key]
+
+    def translate(self, pc: int, full: bool, tables: Tables) -> None:
         """Translates everything reachable from `pc` in one variant."""
         with self.lock:
-            slots = self.slots[0 if full else 1]
+            slots = tables.slots[0 if full else 1]
             if slots[self._place(pc)]:
                 return
             there = hashlib.sha256(np.flatnonzero(slots).tobytes()).hexdigest()
-            key = f"{self.digest}|{self.base:x}|{pc:x}|{full}|{there}|{self.longest}|{self.mode}|{definitions_digest()}"
-            notes = self.host.add(lambda: self._translation(pc, full), key)
+            variant = f"{pc:x}|{full}|{there}|{self.longest}|{tables.mode}"
+            key = f"{self.digest}|{self.base:x}|{variant}|{definitions_digest()}"
+            notes = self.host.add(lambda: self._translation(pc, full, tables), key)
             self._natives_of(notes["natives"])
             self.errors.update({int(at, 16): text for at, text in notes["errors"].items()})
             for start, length in notes["blocks"]:
-                self.lengths[self._place(start)] = length
-                slots[self._place(start)] = self.host.address(function_name(start, full))
+                tables.lengths[self._place(start)] = length
+                slots[self._place(start)] = self.host.address(function_name(start, full, tables.tag))
 
     def _place(self, pc: int) -> int:
         return (pc - self.base) // 4
 
-    def _translation(self, pc: int, full: bool) -> Translation:
-        slots = self.slots[0 if full else 1]
+    def _translation(self, pc: int, full: bool, tables: Tables) -> Translation:
+        slots = tables.slots[0 if full else 1]
         found = discover(self.bytes, self.base, pc, self.longest)
         blocks = [b for a, b in sorted(found.items()) if not self.outside(a) and not slots[self._place(a)]]
-        text, natives = module_text(blocks, self.mode, full)
+        text, natives = module_text(blocks, tables.mode, full, tables.tag)
         kept = [[b.start, len(b.instructions)] for b in blocks]
         errors = {f"{b.end:x}": b.error for b in blocks if b.error is not None}
         return Translation(text, {"natives": natives, "blocks": kept, "errors": errors})
@@ -212,12 +252,10 @@ class WorkgroupRunner:
     def _call(self, count: int, budget: int) -> int:
         machine, context = self.machine, self.context
         context[host_memory.LEFT] = budget
-        tables = [a.ctypes.data for a in (machine.slots, machine.lengths)]
         pointers = [a.ctypes.data for a in (context, machine.memory_functions, machine.natives, self.scratch)]
-        code_bytes = 4 * machine.slots.shape[1]
         quantum = min(self.options.quantum, 1 << 62)
         return int(
-            machine.driver(self.storage.ctypes.data, count, *tables, machine.base, code_bytes, *pointers, quantum)
+            machine.driver(self.storage.ctypes.data, count, machine.base, 4 * machine.places, *pointers, quantum)
         )
 
     def _reset(self, states: tuple[WaveState, ...]) -> None:
@@ -227,12 +265,14 @@ class WorkgroupRunner:
         self.context[host_memory.LDS] = self.lds.ctypes.data
         self.context[host_memory.LDS_BYTES] = self.launch.lds_bytes
         self.context[host_memory.TABLE] = self.machine.memory.table.ctypes.data
+        self.context[MODE_TABLES] = self.machine.sets.ctypes.data
         if self.options.watch is not None:
             self.context[host_memory.WATCH_LOW], self.context[host_memory.WATCH_HIGH] = self.options.watch
         for state, row in zip(states, self.waves, strict=False):
             row[: 64 * 4].view(np.uint32)[:] = state.vgpr0
             row[SGPRS : SGPRS + 512].view(np.uint32)[:] = state.sgprs
             row[PC : PC + 8].view(np.uint64)[0] = state.pc
+            row[HARDWARE : HARDWARE + 4 * HARDWARE_REGISTERS].view(np.uint32)[:] = state.hardware
 
     def _words(self, offset: int, count: int) -> Any:
         return self.waves[:count, offset : offset + 8].copy().view(np.uint64)[:, 0]
@@ -246,12 +286,20 @@ class WorkgroupRunner:
         pc, status = where["pc"], int(row[STATUS : STATUS + 8].view(np.uint64)[0])
         if status == FAULT:
             raise self._memory_fault(where, pc)
+        if status in (TRAP, HALT):
+            raise self._stopped_itself(status, where)
         if machine.outside(pc):
             raise left_the_code(machine.base, machine.bytes, where)
         if status == STOPPED:
             raise UnknownInstruction(machine.errors[pc], **where)
         active = row[SGPRS + 4 * EXEC : SGPRS + 4 * EXEC + 8].view(np.uint64)[0]
-        machine.translate(pc, int(active) == ALL_LANES)
+        tables = machine.tables_for(int(row[HARDWARE + 4 * MODE : HARDWARE + 4 * MODE + 4].view(np.uint32)[0]))
+        row[TABLES : TABLES + 8].view(np.uint64)[0] = tables.address
+        machine.translate(pc, int(active) == ALL_LANES, tables)
+
+    def _stopped_itself(self, status: int, where: dict[str, Any]) -> EmulatorError:
+        machine, at = self.machine, {**where, "pc": where["pc"] - 4}
+        return stopped_itself(status == TRAP, instruction_name(machine.bytes, machine.base, at["pc"]), at)
 
     def _where(self, workgroup: Dimensions, wave: int) -> dict[str, Any]:
         pc = int(self._words(PC, len(self.waves))[wave])

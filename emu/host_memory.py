@@ -11,13 +11,14 @@ import functools
 import hashlib
 
 from emu.host_code import HostCode, Translation
-from emu.translate import MEMORY_FUNCTIONS
+from emu.translate import MEMORY_FUNCTIONS, MODE_TABLES
 
 LDS, LDS_BYTES, TABLE = range(3)
 FAULT_LANE, FAULT_ADDRESS, FAULT_BYTES, FAULT_KIND, FAULT_LANES = range(3, 8)
 WATCH_LOW, WATCH_HIGH, WATCH_PC, WATCH_LANE, WATCH_SEEN, WATCH_WAVE = range(8, 14)
 # The driver's own: the wave that runs, then its place in the schedule. LEFT: instructions it may still run.
 WAVE, NEXT_WAVE, SPENT, LEFT, RUNNING, WAITING = range(14, 20)
+assert MODE_TABLES == WAITING + 1
 CONTEXT_WORDS = 24
 READABLE, WRITABLE, UNALIGNED = 1, 2, 4  # kinds of fault: not readable, not writable, an atomic off its alignment
 

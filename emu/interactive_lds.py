@@ -16,7 +16,7 @@ from emu.numpy_memory import LdsLanes, gather_lds, scatter_lds
 from emu.wave import Wave
 from gfx950 import lds as geometry
 from gfx950 import terminal
-from gfx950.lanes import LANES, U32, Lanes, Words
+from gfx950.lanes import LANES, U32, Lanes, Mask, Words
 
 Swizzle = Callable[[Any], Any]
 L = TypeVar("L", bound=Lanes)
@@ -156,15 +156,15 @@ class LdsView(LdsLanes):
         super().__init__(wave)
         self.home = home
 
-    def store(self, address: U32, words: Sequence[U32], nbytes: int) -> None:
+    def store(self, address: U32, words: Sequence[U32], nbytes: int, where: Mask | None = None) -> None:
         """The low `nbytes` of the words a lane."""
-        super().store(address, words, nbytes)
-        self.home.mark(*self._lanes(address), nbytes)
+        super().store(address, words, nbytes, where)
+        self.home.mark(*self._lanes(address, where), nbytes)
 
-    def atomic(self, address: U32, operands: Sequence[L], operation: Callable[..., L]) -> L:
+    def atomic(self, address: U32, operands: Sequence[L], operation: Callable[..., L], where: Mask | None = None) -> L:
         """Lanes in ascending order."""
-        old = super().atomic(address, operands, operation)
-        self.home.mark(*self._lanes(address), operands[0].width // 8)
+        old = super().atomic(address, operands, operation, where)
+        self.home.mark(*self._lanes(address, where), operands[0].width // 8)
         return old
 
 

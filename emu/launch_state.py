@@ -18,7 +18,9 @@ import numpy.typing as npt
 from emu.code_object import Argument, CodeObject, Kernel, KernelDescriptor
 from emu.errors import LaunchError
 from emu.memory import PRIVATE_APERTURE, SHARED_APERTURE, Memory
+from emu.registers import HARDWARE_REGISTERS
 from gfx950.evidence import Evidence, rule
+from gfx950.isa.mode_registers import GPR_ALLOC, HW_ID, LDS_ALLOC, MODE, SH_MEM_BASES, STATUS
 from gfx950.lanes import LANES
 from gfx950.lds import LDS_BYTES
 
@@ -551,7 +553,8 @@ class WaveState:
 
     wave: index in the workgroup. pc: virtual address. sgprs: uint32 (128,) by scalar operand code, with FLAT_SCRATCH at
     102:103 and EXEC at 126:127. initialised: how many SGPRs from s0 on the dispatcher sets; all others are undefined
-    on the chip and 0 here. vgpr0: uint32 (64,). exec: one bit a lane. mode: the MODE register. ttmps: uint32 (16,).
+    on the chip and 0 here. vgpr0: uint32 (64,). exec: one bit a lane. hardware: uint32 (32,), the registers of S_GETREG
+    by number, MODE among them. ttmps: uint32 (16,).
     """
 
     workgroup: Dimensions
@@ -561,7 +564,7 @@ class WaveState:
     initialised: int
     vgpr0: npt.NDArray[np.uint32]
     exec: int
-    mode: int
+    hardware: npt.NDArray[np.uint32]
     ttmps: npt.NDArray[np.uint32]
 
 
@@ -577,6 +580,19 @@ def mode_register(descriptor: KernelDescriptor) -> int:
         | descriptor.exceptions << 12
         | descriptor.fp16_ovfl << 23
     )
+
+
+def _hardware_registers(launch: Launch, wave: int, count: int) -> npt.NDArray[np.uint32]:
+    """What S_GETREG finds [rule salu.hardware_registers]."""
+    descriptor = launch.kernel.descriptor
+    registers = np.zeros(HARDWARE_REGISTERS, np.uint32)
+    registers[MODE] = mode_register(descriptor)
+    registers[STATUS] = (count > 1) << 11 | 1 << 16 | (launch.private_segment > 0) << 28
+    registers[HW_ID] = wave & 15 | (wave >> 4 & 3) << 4
+    registers[GPR_ALLOC] = (descriptor.vgprs // 8 - 1) << 6 | min(63, descriptor.accum_offset // 4) << 12
+    registers[LDS_ALLOC] = -(-launch.lds_bytes // 256) << 12
+    registers[SH_MEM_BASES] = PRIVATE_APERTURE >> 48 | (SHARED_APERTURE >> 48) << 16
+    return registers
 
 
 def waves(launch: Launch, workgroup: Dimensions, flat_scratch: Sequence[int] = ()) -> tuple[WaveState, ...]:
@@ -598,7 +614,7 @@ def waves(launch: Launch, workgroup: Dimensions, flat_scratch: Sequence[int] = (
             initialised=len(_scalar_registers(launch, workgroup, wave, count)),
             vgpr0=ids[wave].copy(),
             exec=active,
-            mode=mode_register(descriptor),
+            hardware=_hardware_registers(launch, wave, count),
             ttmps=_trap_registers(launch, workgroup, wave),
         )
         for wave in range(count)

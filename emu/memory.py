@@ -36,8 +36,14 @@ PRIVATE_APERTURE = 2 << 48
 rule(
     "memory.apertures",
     Evidence.chosen,
-    "amdkfd, kfd_flat_memory.c, GFX9 apertures",
+    "amdkfd, kfd_flat_memory.c, GFX9 apertures; LLVM's SIISelLowering: a 32-bit read of an aperture gives its low half",
     "The flat aperture of LDS starts at 1 << 48 and that of scratch at 2 << 48, as the Linux driver sets them.",
+)
+rule(
+    "memory.scratch",
+    Evidence.chosen,
+    "CDNA4 ISA 10.3 leaves the swizzle undefined; only a global access at FLAT_SCRATCH could tell",
+    "Each lane's scratch lies in one piece. An access that begins past a lane's scratch is a fault.",
 )
 rule(
     "memory.store_order",

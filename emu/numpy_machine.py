@@ -9,12 +9,13 @@ import numpy as np
 
 from emu.code_object import CodeObject, Kernel
 from emu.dispatch import RunOptions, RunReport, Watch
-from emu.errors import EmulatorError, MemoryFault, UnknownInstruction, left_the_code, out_of_steps
+from emu.errors import EmulatorError, MemoryFault, UnknownInstruction, left_the_code, out_of_steps, stopped_itself
 from emu.execute import PC_MASK, Transfer, UnsupportedForm
-from emu.launch_state import Launch, WaveState, mode_register, waves
+from emu.launch_state import Launch, WaveState, waves
 from emu.memory import Memory
 from emu.wave import Wave
 from gfx950.isa.encoding import Decoded, DecodeError, decode
+from gfx950.isa.mode_registers import MODE
 from gfx950.lanes import Mode
 
 
@@ -35,7 +36,6 @@ class NumpyMachine:
         self.memory, self.kernel = memory, kernel
         run = code.code_of(kernel)
         self.base, self.bytes = run.address, run.data
-        self.mode = Mode.from_bits(mode_register(kernel.descriptor))
         self.decoded: dict[int, Decoded] = {}
 
     def run(self, launch: Launch, options: RunOptions) -> RunReport:
@@ -58,7 +58,8 @@ class NumpyMachine:
                     one.status = "run" if one.status == "barrier" else one.status
 
     def _start(self, state: WaveState, lds: Any, workgroup: Any) -> RunningWave:
-        wave = Wave(lds, self.memory, self.mode)
+        wave = Wave(lds, self.memory, Mode.from_bits(int(state.hardware[MODE])))
+        wave.hardware[:] = state.hardware
         wave.vgprs[0] = state.vgpr0
         wave.sgprs[:] = state.sgprs
         wave.pc = state.pc
@@ -125,6 +126,8 @@ class NumpyMachine:
         elif transfer.kind == "branch":
             taken = transfer.condition is None or bool(transfer.condition[0])
             wave.pc = transfer.target & PC_MASK if taken else following
+        elif transfer.kind in ("trap", "halt"):
+            raise stopped_itself(transfer.kind == "trap", decoded.instruction.name, self._where(one))
         else:
             one.status = transfer.kind
             wave.pc = following

@@ -8,10 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.engines.numpy_engine import NumpyEngine
-from emu.execute import EXEC, Transfer, check_scalar, check_vector, execute
+from emu.execute import AGPR, EXEC, M0, Transfer, check_scalar, check_vector, execute
 from emu.memory import Memory
 from emu.numpy_memory import GlobalLanes, LdsLanes, ScalarReads
+from emu.registers import HARDWARE_REGISTERS
 from gfx950.isa.encoding import Decoded
+from gfx950.isa.mode_registers import MODE
 from gfx950.lanes import ALL_LANES, Engine, Mode
 
 
@@ -23,6 +25,12 @@ class Wave:
         self, lds: NDArray[np.uint8] | None = None, memory: Memory | None = None, mode: Mode | None = None
     ) -> None:
         self.engine: Engine = NumpyEngine(mode)
+        self.hardware = np.zeros(HARDWARE_REGISTERS, dtype=np.uint32)  # by number; MODE's word is only read and written
+        self.windows = {
+            "lds": np.zeros(1, np.uint64),
+            "scratch": np.zeros(64, np.uint64),
+            "scratch_bytes": np.zeros(1, np.uint64),
+        }
         self.vgprs = np.zeros((512, 64), dtype=np.uint32)
         self.sgprs = np.zeros(128, dtype=np.uint32)
         self.scc_bit = False
@@ -54,12 +62,41 @@ class Wave:
         check_scalar(index)
         self.sgprs[index] = value[0]
 
-    def vgpr(self, index: int) -> Any:
-        check_vector(index)
-        return self.vgprs[index].copy()
+    def sgpr_at(self, index: Any) -> Any:
+        return self.sgpr(int(index[0]))
 
-    def set_vgpr(self, index: int, value: Any, mask: Any) -> None:
+    def set_sgpr_at(self, index: Any, value: Any) -> None:
+        self.set_sgpr(int(index[0]), value)
+
+    def hardware_word(self, number: int) -> Any:
+        return self.hardware[number : number + 1].copy()
+
+    def set_mode(self, value: Any) -> None:
+        self.hardware[MODE] = value[0]
+        self.engine = NumpyEngine(Mode.from_bits(int(value[0])))
+
+    def window(self, name: str) -> Any:
+        return self.windows[name]
+
+    def _indexed(self, index: int, role: int | None) -> int | None:
+        """The register that VGPR indexing makes of one; None past the last. [rule valu.gpr_index]"""
+        m0 = int(self.sgprs[M0])
+        if role is None or not self.engine.mode.gpr_idx or not m0 >> (12 + role) & 1:
+            return index
+        moved = index + (m0 & 0xFF)
+        return moved if moved // AGPR == index // AGPR else None
+
+    def vgpr(self, index: int, role: int | None = None) -> Any:
         check_vector(index)
+        moved = self._indexed(index, role)
+        return self.vgprs[0 if moved is None else moved].copy()
+
+    def set_vgpr(self, index: int, value: Any, mask: Any, role: int | None = None) -> None:
+        check_vector(index)
+        moved = self._indexed(index, role)
+        if moved is None:
+            return
+        index = moved
         if mask is None:
             self.vgprs[index] = value
         else:

@@ -120,7 +120,8 @@ FLOAT_DENORM = rule(
 class Mode:
     """The MODE register's fields that change bits. Rounding codes: 0 nearest even, 1 up, 2 down, 3 toward zero.
 
-    Denormal codes: bit 0 keeps inputs, bit 1 keeps outputs. [CDNA4 ISA 3.5]
+    Denormal codes: bit 0 keeps inputs, bit 1 keeps outputs. gpr_idx: M0 indexes vector registers. vskip: vector
+    instructions are skipped. [CDNA4 ISA 3.5, 6.6, 12.4 S_SETVSKIP]
     """
 
     round32: int = 0
@@ -130,6 +131,8 @@ class Mode:
     dx10_clamp: bool = True
     ieee: bool = True
     fp16_ovfl: bool = False
+    gpr_idx: bool = False
+    vskip: bool = False
 
     @classmethod
     def from_bits(cls, bits: int) -> Mode:
@@ -783,6 +786,30 @@ class LaneMemory(Protocol):
         ...
 
 
+class HardwareRegisters(Protocol):
+    """The registers that S_GETREG and S_SETREG name by number. [CDNA4 ISA 3, 12.2]"""
+
+    def read(self, number: int) -> U32:
+        """The whole register; 0 for one that does not exist."""
+        ...
+
+    def write(self, number: int, value: U32) -> None:
+        """Writes what a user program may write of it: MODE; anything else stays as it is."""
+        ...
+
+
+class ScalarFile(Protocol):
+    """The SGPRs under a number that is only known when the instruction runs. [CDNA4 ISA 5.7]"""
+
+    def read(self, index: U32) -> U32:
+        """SGPR `index`; SGPR 0 where there is none of that number."""
+        ...
+
+    def write(self, index: U32, value: U32) -> None:
+        """Writes SGPR `index`; nothing where there is none of that number."""
+        ...
+
+
 class ScalarMemory(Protocol):
     """Memory as SMEM sees it: one scalar byte address."""
 
@@ -794,10 +821,10 @@ class ScalarMemory(Protocol):
         """As `load`, but only the first `available` dwords are read; the others are 0."""
         ...
 
-    def store(self, address: U64, words: Sequence[U32]) -> None:
-        """The dwords from the scalar address on."""
+    def store(self, address: U64, words: Sequence[U32], where: Mask | None = None) -> None:
+        """The dwords from the scalar address on; where: a scalar, nothing is stored where it is false."""
         ...
 
-    def atomic(self, address: U64, operands: Sequence[L], operation: Callable[..., L]) -> L:
-        """The datum at the address becomes `operation(datum, *operands)`. Gives the old datum."""
+    def atomic(self, address: U64, operands: Sequence[L], operation: Callable[..., L], where: Mask | None = None) -> L:
+        """The datum at the address becomes `operation(datum, *operands)`. Gives the old datum, 0 where not `where`."""
         ...

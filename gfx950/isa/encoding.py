@@ -83,6 +83,11 @@ ENCODINGS: dict[str, Encoding] = {
             "nt": (17, 1), "op": (18, 7), "vaddr": (32, 8), "vdata": (40, 8), "srsrc": (48, 5), "acc": (55, 1),
             "soffset": (56, 8),
         }),
+        Encoding("MTBUF", 8, 0x3A, 26, {
+            "offset": (0, 12), "offen": (12, 1), "idxen": (13, 1), "sc0": (14, 1), "op": (15, 4), "dfmt": (19, 4),
+            "nfmt": (23, 3), "vaddr": (32, 8), "vdata": (40, 8), "srsrc": (48, 5), "sc1": (53, 1), "nt": (54, 1),
+            "acc": (55, 1), "soffset": (56, 8),
+        }),
         Encoding("VOP2", 4, 0x0, 31, {"src0": (0, 9), "src1": (9, 8), "vdst": (17, 8), "op": (25, 6)}),
     )
 }
@@ -115,6 +120,7 @@ SDWAB = Encoding("SDWAB", 4, 0, 32, {
 LITERAL, SDWA_CODE, DPP_CODE = 255, 249, 250
 # Opcode of a 32-bit form's 64-bit twin. [12.7.1, 12.8.1, 12.9.1, as LLVM's assembler has them; table 85 does not]
 VOP3_BASES = {"VOPC": 0x000, "VOP2": 0x100, "VOP1": 0x140}
+NO_LITERAL = {"s_setpc_b64", "s_swappc_b64", "s_rfe_b64"}  # [12.3]
 ALWAYS_LITERAL = {("VOP2", 23), ("VOP2", 24), ("VOP2", 36), ("VOP2", 37), ("SOPK", 20)}
 
 
@@ -190,7 +196,9 @@ def _finish(
 
 def _read_extra_dword(code: bytes | memoryview, at: int, decoded: Decoded) -> None:
     form, fields = decoded.form, decoded.fields
-    sources = [fields.get(k) for k in ("ssrc0", "ssrc1")] if form.startswith("SOP") else [fields.get("src0")]
+    scalar = [] if decoded.instruction.name in NO_LITERAL else ["ssrc0", "ssrc1"]
+    sources = [fields[k] for k in scalar if decoded.instruction.parameter(k)] if form.startswith("SOP") else []
+    sources = sources or [fields.get("src0")]
     if (form, fields["op"]) in ALWAYS_LITERAL or (
         form in ("SOP1", "SOP2", "SOPC", "VOP1", "VOP2", "VOPC") and LITERAL in sources
     ):
@@ -237,6 +245,9 @@ def _find(encoding: str, fields: dict[str, int], pc: int, bits: int) -> Instruct
         segment = ("FLAT", "SCRATCH", "GLOBAL", "reserved")[fields["seg"]]
         encoding = segment
         found = OPCODES.get((segment, opcode))
+    elif encoding == "MUBUF" and fields["lds"]:
+        encoding = "MUBUF_LDS"  # the bit gives opcodes another meaning: definitions of their own
+        found = OPCODES.get((encoding, opcode))
     else:
         found = OPCODES.get((encoding, opcode))
     if found is None:

@@ -14,7 +14,10 @@ Parameters        ssrc0 ssrc1 src0 src1 src2 data0 data1 addr   operand fields o
                   simm16 offset offset0 offset1 sc0 glc: int     static fields
                   mode: Mode                                     the MODE fields in force
                   lds: Lds, memory: Global | Scalar              memory; address: U64 is the finished address
+                  hardware: Hardware, scalars: Scalars           hardware registers; SGPRs under a computed number
+                  ssrc0_code sdst_code: int                      the number in an operand field
                   sbase: B128, smem_offset: U64                  descriptor and byte offset of a scalar buffer access
+                  buffer: Buffer                                 memory through a buffer descriptor, MUBUF and MTBUF
                   src0: Bf16, F16Pair, Bf16Pair, F32Pair, Mixed  floats that the lane types do not have
                   src1: F16Integer, F16Mask                      integers whose inline constants are those of f16
 Results           in order; a plain type goes to vdst / sdst, Mask (after it or alone) to vcc / sdst, `Scc`, `Exec`,
@@ -39,7 +42,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
 from gfx950.evidence import Rule
-from gfx950.lanes import I16, U16, U32, U64, LaneMemory, Lanes, Mask, ScalarMemory, Words
+from gfx950.lanes import I16, U16, U32, U64, HardwareRegisters, LaneMemory, Lanes, Mask, ScalarFile, ScalarMemory, Words
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,8 @@ Scalar32 = Annotated[U32, Place("scalar")]  # an operand or result that is one s
 Lds = Annotated[LaneMemory, Place("lds")]
 Global = Annotated[LaneMemory, Place("global")]
 Scalar = Annotated[ScalarMemory, Place("scalar_memory")]
+Hardware = Annotated[HardwareRegisters, Place("hardware")]
+Scalars = Annotated[ScalarFile, Place("scalar_file")]
 # Floats in integer types: what an inline constant of the operand is, and whose signs NEG and ABS change.
 Bf16 = Annotated[U16, Place("bf16")]
 F16Integer = Annotated[I16, Place("f16")]
@@ -86,7 +91,8 @@ class Parameter:
 class Instruction:
     """A definition: name, encoding, opcode, body and what the signature says.
 
-    flow: "" for straight-line instructions, else branch, end, barrier, wait, nothing. packed: the body is applied to
+    flow: "" for straight-line instructions, else branch, end, barrier, trap, halt, wait, nothing, or mode for one that
+    may change MODE. packed: the body is applied to
     the low and the high half (VOP3P). ignores_exec: results reach every lane.
     """
 
@@ -198,6 +204,7 @@ def _family(encoding: str) -> Callable[..., Callable[[F], Instruction]]:
 sop1, sop2, sopk, sopc, sopp = (_family(e) for e in ("SOP1", "SOP2", "SOPK", "SOPC", "SOPP"))
 vop1, vop2, vopc, vop3, vop3p = (_family(e) for e in ("VOP1", "VOP2", "VOPC", "VOP3", "VOP3P"))
 smem, ds, flat, global_, scratch = (_family(e) for e in ("SMEM", "DS", "FLAT", "GLOBAL", "SCRATCH"))
+mubuf, mubuf_lds, mtbuf = (_family(e) for e in ("MUBUF", "MUBUF_LDS", "MTBUF"))  # MUBUF_LDS: MUBUF with its LDS bit set
 
 
 def lookup(name: str) -> Instruction:

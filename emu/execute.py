@@ -740,8 +740,9 @@ class Operands:
         immediate = fields["offset"] if fields["imm"] else 0
         offset = U64.constant(engine, (immediate - (1 << 21) if immediate >> 20 else immediate) & kept)
         if fields["soe"] or not fields["imm"]:
-            register = fields["soffset"] if fields["soe"] else fields["offset"] & 0x7F
-            offset = offset + (U32(engine, self.state.sgpr(register)) & kept).to(U64)
+            register = U32(engine, self.state.sgpr(fields["soffset"] if fields["soe"] else fields["offset"] & 0x7F))
+            scratch = self.instruction.name.startswith("s_scratch_")  # counts 64 bytes [rule smem.scratch]
+            offset = offset + (register.to(U64) << 6 if scratch else (register & kept).to(U64))
         return offset
 
 

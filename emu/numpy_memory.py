@@ -130,8 +130,10 @@ class GlobalLanes:
         self.wave, self.scalar = wave, scalar
 
     def _lanes(self, address: U64, where: Mask | None = None) -> tuple[Any, Any]:
-        active = np.arange(64) == 0 if self.scalar else _active(self.wave, where)
-        return _broadcast(address.raw), active
+        if not self.scalar:
+            return _broadcast(address.raw), _active(self.wave, where)
+        first = np.arange(64) == 0
+        return _broadcast(address.raw), first if where is None else first & _broadcast(where.raw)
 
     def load(self, address: U64, nbytes: int, where: Mask | None = None) -> tuple[U32, ...]:
         """Words of `nbytes` bytes a lane."""
@@ -163,13 +165,15 @@ class ScalarReads:
         self.wave = wave
         self.lane = GlobalLanes(wave, scalar=True)
 
-    def store(self, address: U64, words: Sequence[U32]) -> None:
+    def store(self, address: U64, words: Sequence[U32], where: Mask | None = None) -> None:
         """Consecutive dwords."""
-        self.lane.store(address, words, 4 * len(words))
+        self.lane.store(address, words, 4 * len(words), where)
 
-    def atomic(self, address: U64, operands: Sequence[L], operation: Callable[..., L]) -> L:
+    def atomic(
+        self, address: U64, operands: Sequence[L], operation: Callable[..., L], where: Mask | None = None
+    ) -> L:
         """One atomic; the old datum."""
-        return self.lane.atomic(address, operands, operation).readlane(U32.constant(self.wave.engine, 0))
+        return self.lane.atomic(address, operands, operation, where).readlane(U32.constant(self.wave.engine, 0))
 
     def load(self, address: U64, words: int) -> tuple[U32, ...]:
         """Consecutive dwords."""

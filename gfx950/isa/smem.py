@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from gfx950.evidence import Evidence, rule
@@ -20,8 +21,27 @@ BUFFER_RANGE = rule(
     "smem.buffer_range",
     Evidence.chosen,
     "CDNA4 ISA 8.2.1, 8.4: per dword, but the printed bound is no number of bytes",
-    "S_BUFFER_LOAD reads a dword when all of it lies below num_records bytes, or num_records * stride bytes when the"
-    " stride is not 0; a dword beyond reads 0.",
+    "S_BUFFER_* reach a dword when all of it lies below num_records bytes, or num_records * stride bytes when the"
+    " stride is not 0; a dword beyond reads 0 and is not written. An atomic reaches all of its datum or nothing; then"
+    " it gives 0.",
+)
+SCRATCH = rule(
+    "smem.scratch",
+    Evidence.spec,
+    "CDNA4 ISA 8.2.1.1, 12.6",
+    "S_SCRATCH_* are S_LOAD and S_STORE whose register offset counts 64 bytes; the immediate counts bytes.",
+)
+DISCARD = rule(
+    "smem.discard",
+    Evidence.chosen,
+    "CDNA4 ISA 12.6: S_DCACHE_DISCARD drops dirty lines; which lines still are dirty no program can know",
+    "S_DCACHE_DISCARD does nothing: scalar stores are in memory at once, so no line is dirty.",
+)
+PROBE = rule(
+    "smem.atc_probe",
+    Evidence.chosen,
+    "CDNA4 ISA 12.6 leaves S_ATC_PROBE out, LLVM's assembler has it; the manuals of Vega: it prefetches translations",
+    "S_ATC_PROBE and S_ATC_PROBE_BUFFER do nothing: an address that is not mapped is no fault there.",
 )
 CLOCK = rule(
     "smem.clock",
@@ -29,6 +49,24 @@ CLOCK = rule(
     "CDNA4 ISA 12.6: a free-running counter; nothing may depend on its value",
     "S_MEMTIME and S_MEMREALTIME return 0.",
 )
+
+
+BUFFER: dict[str, Any] = {"memory": Scalar, "sbase": B128, "smem_offset": U64}  # the operands of a buffer access
+WIDTHS: tuple[tuple[int, Any, str], ...] = ((1, U32, "dword"), (2, U64, "dwordx2"), (4, B128, "dwordx4"))
+
+
+def _words_of(value: Any) -> Sequence[U32]:
+    """The dwords of a register, a pair or a run of four."""
+    if isinstance(value, U32):
+        return (value,)
+    return split(value) if isinstance(value, U64) else value.words
+
+
+def _value_of(words: Sequence[U32]) -> Any:
+    """The inverse of `_words_of`."""
+    if len(words) == 1:
+        return words[0]
+    return join(*words) if len(words) == 2 else B128(words)
 
 
 @smem("s_load_dword", 0)
@@ -61,15 +99,46 @@ def s_load_dwordx16(memory: Scalar, address: U64) -> B512:
     return B512(memory.load(address, 16))
 
 
-def _buffer_load(memory: Scalar, descriptor: B128, offset: U64, words: int) -> tuple[U32, ...]:
-    """Dwords of a buffer; those out of range are 0. [8.2.1, rule smem.buffer_range]"""
+def _scratch(count: int, registers: Any, name: str) -> None:
+    def load(memory: Any, address: Any) -> Any:
+        return _value_of(memory.load(address, count))
+
+    def store(memory: Any, address: Any, data0: Any) -> None:
+        memory.store(address, _words_of(data0))
+
+    load.__annotations__ = {"memory": Scalar, "address": U64, "return": registers}
+    store.__annotations__ = {"memory": Scalar, "address": U64, "data0": registers, "return": None}
+    load.__doc__ = store.__doc__ = f"{count} dword{'s' if count > 1 else ''}; offsets by S_SCRATCH's rule. [12.6]"
+    step = count.bit_length() - 1
+    smem(f"s_scratch_load_{name}", 5 + step, rules=(SCRATCH,))(load)
+    smem(f"s_scratch_store_{name}", 21 + step, rules=(SCRATCH,))(store)
+
+
+for _words, _register, _kind in WIDTHS:
+    _scratch(_words, _register, _kind)
+
+
+def _place(descriptor: B128, offset: U64) -> tuple[U64, U64]:
+    """The address of an offset into a buffer, and the buffer's dwords from there on. [8.2.1, rule smem.buffer_range]"""
     base = join(descriptor[0], descriptor[1] & 0xFFFF) & ~3
     stride = descriptor[1].field(16, 14).to(U64)
     records = descriptor[2].to(U64)
     limit = (stride == 0).select(records, records * stride)
     aligned = offset & ~3
-    left = (aligned < limit).select(limit - aligned, 0)
-    return memory.load_bounded(base + aligned, words, left >> 2)
+    return base + aligned, (aligned < limit).select(limit - aligned, 0) >> 2
+
+
+def _buffer_load(memory: Scalar, descriptor: B128, offset: U64, words: int) -> tuple[U32, ...]:
+    """Dwords of a buffer; those out of range are 0."""
+    address, available = _place(descriptor, offset)
+    return memory.load_bounded(address, words, available)
+
+
+def _buffer_store(memory: Scalar, descriptor: B128, offset: U64, words: Sequence[U32]) -> None:
+    """Dwords into a buffer; those out of range are dropped."""
+    address, available = _place(descriptor, offset)
+    for index, word in enumerate(words):
+        memory.store(address + 4 * index, [word], available > index)
 
 
 @smem("s_buffer_load_dword", 8, rules=(BUFFER_RANGE,))
@@ -114,17 +183,27 @@ s_memtime = _clock("s_memtime", 36)
 s_memrealtime = _clock("s_memrealtime", 37)
 
 
-def _cache(name: str, opcode: int) -> Instruction:
+_COHERENT = "Acts on the scalar cache only: memory is coherent here. [12.6]"
+
+
+def _cache(name: str, opcode: int, text: str = _COHERENT, **options: Any) -> Instruction:
     def body() -> None: ...
 
-    body.__doc__ = "Acts on the scalar cache only: memory is coherent here. [12.6]"
-    return smem(name, opcode, flow="nothing")(body)
+    body.__doc__ = text
+    return smem(name, opcode, flow="nothing", **options)(body)
 
 
 s_dcache_inv = _cache("s_dcache_inv", 32)
 s_dcache_wb = _cache("s_dcache_wb", 33)
 s_dcache_inv_vol = _cache("s_dcache_inv_vol", 34)
 s_dcache_wb_vol = _cache("s_dcache_wb_vol", 35)
+
+_DISCARD = "Drops 64 or 128 bytes of the scalar cache that memory does not have yet. [12.6, rule smem.discard]"
+s_dcache_discard = _cache("s_dcache_discard", 40, _DISCARD, rules=(DISCARD,))
+s_dcache_discard_x2 = _cache("s_dcache_discard_x2", 41, _DISCARD, rules=(DISCARD,))
+_PROBE = "Fetches an address translation ahead. [rule smem.atc_probe]"
+s_atc_probe = _cache("s_atc_probe", 38, _PROBE, rules=(PROBE,))
+s_atc_probe_buffer = _cache("s_atc_probe_buffer", 39, _PROBE, rules=(PROBE,))
 
 
 @smem("s_store_dword", 16)
@@ -145,6 +224,19 @@ def s_store_dwordx4(memory: Scalar, address: U64, data0: B128) -> None:
     memory.store(address, data0.words)
 
 
+def _buffer_stores(count: int, registers: Any, name: str) -> None:
+    def body(memory: Any, sbase: Any, smem_offset: Any, data0: Any) -> None:
+        _buffer_store(memory, sbase, smem_offset, _words_of(data0))
+
+    body.__annotations__ = {**BUFFER, "data0": registers, "return": None}
+    body.__doc__ = f"{count} dword{'s' if count > 1 else ''} into a buffer. [12.6]"
+    smem(f"s_buffer_store_{name}", 23 + count.bit_length(), rules=(BUFFER_RANGE,))(body)
+
+
+for _words, _register, _kind in WIDTHS:
+    _buffer_stores(_words, _register, _kind)
+
+
 def _atomic(name: str, opcode: int, kind: Any, operation: Operation) -> None:
     registers = U64 if kind.width == 64 else U32
 
@@ -156,6 +248,15 @@ def _atomic(name: str, opcode: int, kind: Any, operation: Operation) -> None:
     body.__annotations__ = {"memory": Scalar, "address": U64, "data0": registers, "glc": int, "return": returned}
     body.__doc__ = f"t = {operation.__doc__} {kind.__name__} at the address; D = the old t if GLC. [12.6]"
     smem(f"s_atomic_{name}", opcode, rules=(ALIGNMENT,))(body)
+
+    def buffer_body(memory: Any, sbase: Any, smem_offset: Any, data0: Any, glc: Any) -> Any:
+        address, available = _place(sbase, smem_offset)
+        old = memory.atomic(address, [data0.bits(kind)], operation, available >= kind.width // 32)
+        return old.bits(registers) if glc else None
+
+    buffer_body.__annotations__ = {**BUFFER, "data0": registers, "glc": int, "return": returned}
+    buffer_body.__doc__ = f"t = {operation.__doc__} {kind.__name__} in a buffer; D = the old t if GLC. [12.6]"
+    smem(f"s_buffer_atomic_{name}", opcode - 64, rules=(ALIGNMENT, BUFFER_RANGE))(buffer_body)
 
 
 for _width, _first, _suffix in ((32, 128, ""), (64, 160, "_x2")):
@@ -177,4 +278,21 @@ def s_atomic_cmpswap_x2(memory: Scalar, address: U64, data0: B128, glc: int) -> 
     """t == second pair of data registers ? first pair : t; D = the old t if GLC. [12.6]"""
     new, compare = join(data0[0], data0[1]), join(data0[2], data0[3])
     old = memory.atomic(address, [compare, new], compare_exchange)
+    return old if glc else None
+
+
+@smem("s_buffer_atomic_cmpswap", 65, rules=(ALIGNMENT, BUFFER_RANGE))
+def s_buffer_atomic_cmpswap(memory: Scalar, sbase: B128, smem_offset: U64, data0: U64, glc: int) -> U32 | None:
+    """S_ATOMIC_CMPSWAP in a buffer. [12.6]"""
+    (new, compare), (address, available) = split(data0), _place(sbase, smem_offset)
+    old = memory.atomic(address, [compare, new], compare_exchange, available >= 1)
+    return old if glc else None
+
+
+@smem("s_buffer_atomic_cmpswap_x2", 97, rules=(ALIGNMENT, BUFFER_RANGE))
+def s_buffer_atomic_cmpswap_x2(memory: Scalar, sbase: B128, smem_offset: U64, data0: B128, glc: int) -> U64 | None:
+    """S_ATOMIC_CMPSWAP_X2 in a buffer. [12.6]"""
+    new, compare = join(data0[0], data0[1]), join(data0[2], data0[3])
+    address, available = _place(sbase, smem_offset)
+    old = memory.atomic(address, [compare, new], compare_exchange, available >= 2)
     return old if glc else None

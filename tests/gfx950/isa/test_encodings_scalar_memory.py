@@ -10,6 +10,8 @@ MODULES = {"sop1", "sop2", "sopk", "sopc", "sopp", "smem", "ds", "ds_atomics"}
 MODULES |= {"global_memory", "global_atomics", "cross_lane"}
 SCALAR = {"ssrc0": 8, "ssrc1": 16, "sdst": 4}
 IMMEDIATES = {"s_nop": "3", "s_waitcnt": "0xf70", "s_sleep": "2", "s_setprio": "3", "s_sendmsg": "1"}
+SPECIAL_SMEM = {f"s_dcache_discard{x}": "s[8:9], 0x1234" for x in ("", "_x2")}
+SPECIAL_SMEM |= {"s_atc_probe": "7, s[8:9], 0x1234", "s_atc_probe_buffer": "7, s[8:11], 0x1234"}
 IMMEDIATES |= {"s_incperflevel": "5", "s_decperflevel": "6"}
 
 
@@ -53,16 +55,18 @@ def flow_text(instruction):
 
 
 def smem_text(instruction):
+    base = "s[8:11]" if instruction.parameter("sbase") else "s[8:9]"
+    if instruction.name in SPECIAL_SMEM:
+        return f"{instruction.name} {SPECIAL_SMEM[instruction.name]}", {"sbase": 4, "imm": 1, "offset": 0x1234}
     if instruction.flow == "nothing":
         return instruction.name, {"op": instruction.opcode}
     if instruction.parameter("data0"):
         data, returns = registers("s", 16, size(instruction, "data0")), bool(instruction.parameter("glc"))
-        text = f"{instruction.name} {data}, s[8:9], 0x1234{' glc' if returns else ''}"
+        text = f"{instruction.name} {data}, {base}, 0x1234{' glc' if returns else ''}"
         return text, {"sdata": 16, "sbase": 4, "imm": 1, "offset": 0x1234, "glc": int(returns)}
     count = instruction.results[0].registers
     if instruction.parameter("memory") is None:
         return f"{instruction.name} s[4:5]", {"sdata": 4}
-    base = "s[8:11]" if instruction.parameter("sbase") else "s[8:9]"
     fields = {"sdata": 16, "sbase": 4, "imm": 1, "offset": 0x1234}
     return f"{instruction.name} {registers('s', 16, count)}, {base}, 0x1234", fields
 

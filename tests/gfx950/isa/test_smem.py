@@ -180,9 +180,74 @@ def test_atomics(assemble, name, bits, equal):
         assert got == (old if returns else 5)
 
 
+@pytest.mark.parametrize(("suffix", "count"), [("", 1), ("x2", 2), ("x4", 4)])
+def test_scratch_offsets_count_64_bytes(assemble, suffix, count):
+    """[8.2.1.1] The register offset is scaled, the immediate is not."""
+    array = np.arange(128, dtype=np.uint32)
+    wave = Wave(memory=Memory())
+    set_pair(wave, 2, wave.address_space.map(array) + 64)
+    wave.sgprs[7], wave.sgprs[124] = 3, 2
+    end = f"[32:{31 + count}]" if count > 1 else "32"
+    for offset, byte in (("0x8", 72), ("s7", 256), ("s7 offset:0x10", 272), ("m0 offset:-16", 176)):
+        run(wave, assemble, f"s_scratch_load_dword{suffix} s{end}, s[2:3], {offset}")
+        assert wave.sgprs[32 : 32 + count].tolist() == array[byte // 4 : byte // 4 + count].tolist()
+    wave.sgprs[32:36] = [1001, 1002, 1003, 1004]
+    run(wave, assemble, f"s_scratch_store_dword{suffix} s{end}, s[2:3], m0 offset:4")
+    want = np.arange(128)
+    want[49 : 49 + count] = [1001, 1002, 1003, 1004][:count]
+    assert array.tolist() == want.tolist()
+
+
+@pytest.mark.parametrize("records", [0, 4, 16, 17, 20, 23, 24, 28, 32, 64])
+@pytest.mark.parametrize(("suffix", "count"), [("", 1), ("x2", 2), ("x4", 4)])
+def test_buffer_stores_dword_by_dword(assemble, suffix, count, records):
+    array = np.zeros(16, dtype=np.uint32)
+    wave = Wave(memory=Memory())
+    set_pair(wave, 8, wave.address_space.map(array))
+    descriptor(wave, records)
+    wave.set_exec(0)
+    wave.sgprs[32:36] = [1, 2, 3, 4]
+    end = f"[32:{31 + count}]" if count > 1 else "32"
+    run(wave, assemble, f"s_buffer_store_dword{suffix} s{end}, s[8:11], 0x10")
+    inside = max(0, min(count, (records - 16) // 4))
+    assert array.tolist() == [0] * 4 + [1, 2, 3, 4][:inside] + [0] * (12 - inside)
+
+
+@pytest.mark.parametrize("bits", [32, 64])
+@pytest.mark.parametrize("name", sorted(ATOMICS))
+@pytest.mark.parametrize("inside", [True, False])
+def test_buffer_atomics(assemble, name, bits, inside):
+    old, word = (1 << bits) - 2, np.uint32 if bits == 32 else np.uint64
+    array = np.full(4, old, dtype=word)
+    wave = Wave(memory=Memory())
+    set_pair(wave, 8, wave.address_space.map(array))
+    descriptor(wave, bits // 4 - (0 if inside else 1))
+    step = bits // 32
+    set_pair(wave, 32, 5)
+    set_pair(wave, 32 + step, old)
+    count = step * (2 if name == "cmpswap" else 1)
+    data = f"s[32:{31 + count}]" if count > 1 else "s32"
+    suffix = "_x2" if bits == 64 else ""
+    run(wave, assemble, f"s_buffer_atomic_{name}{suffix} {data}, s[8:11], {bits // 8:#x} glc")
+    want = ATOMICS[name](old, 5, old) & (1 << bits) - 1 if inside else old
+    assert array.tolist() == [old, want, old, old]
+    got = int(wave.sgprs[32]) | (int(wave.sgprs[33]) << 32 if step == 2 else 0)
+    assert got == (old if inside else 0)
+
+
+def test_discards_and_probes_change_nothing(wave, assemble):
+    before = wave.sgprs.copy()
+    for text in ("s_dcache_discard s[2:3], 0x40", "s_dcache_discard_x2 s[2:3], s7", "s_atc_probe 7, s[2:3], 0x8"):
+        run(wave, assemble, text)
+    run(wave, assemble, "s_atc_probe_buffer 1, s[8:11], s7")
+    assert wave.sgprs.tolist() == before.tolist()
+
+
 def test_every_scalar_memory_definition_is_tested():
     names = {f"s_{b}load_dword{x}" for b in ("", "buffer_") for x in ("", "x2", "x4", "x8", "x16")}
     names |= {f"s_store_dword{x}" for x in ("", "x2", "x4")} | {"s_memtime", "s_memrealtime"}
-    names |= {f"s_atomic_{n}{x}" for n in ATOMICS for x in ("", "_x2")}
+    names |= {f"s_{b}atomic_{n}{x}" for b in ("", "buffer_") for n in ATOMICS for x in ("", "_x2")}
+    names |= {f"s_scratch_{a}_dword{x}" for a in ("load", "store") for x in ("", "x2", "x4")}
+    names |= {f"s_buffer_store_dword{x}" for x in ("", "x2", "x4")}
     defined = {i.name for i in load().values() if i.encoding == "SMEM" and not i.flow}
     assert defined - names == set()

@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from gfx950.evidence import Rule
+from gfx950.isa.buffer_addressing import Buffer
 from gfx950.isa.registry import Instruction, Parameter
-from gfx950.lanes import FLOAT_DENORM, FLOAT_NAN, FLOAT_ROUND, U32, Engine, Mode, Raw, Words
+from gfx950.lanes import B128, FLOAT_DENORM, FLOAT_NAN, FLOAT_ROUND, U32, Engine, Mode, Raw, Words
 
 _ARITHMETIC = {"fadd", "fsub", "fmul", "fdiv", "fma", "fsqrt"}
 _NAN = _ARITHMETIC | {"ffloor", "fceil", "ftrunc", "frint"}
@@ -73,10 +74,10 @@ class _Memory:
     def __init__(self, engine: Engine, unit: int) -> None:
         self.engine, self.unit = engine, unit
 
-    def load(self, address: Any, size: int) -> tuple[U32, ...]:
+    def load(self, address: Any, size: int, where: Any = None) -> tuple[U32, ...]:
         return tuple(U32(self.engine, None) for _ in range(max(1, size * self.unit // 4)))
 
-    def atomic(self, address: Any, operands: Sequence[Any], operation: Callable[..., Any]) -> Any:
+    def atomic(self, address: Any, operands: Sequence[Any], operation: Callable[..., Any], where: Any = None) -> Any:
         datum = type(operands[0])(self.engine, None)
         operation(datum, *operands)
         return datum
@@ -94,6 +95,9 @@ def _stand_in(parameter: Parameter, engine: Engine) -> Any:
         return _Memory(engine, 1)
     if parameter.place == "scalar_memory":
         return _Memory(engine, 4)
+    if parameter.place == "buffer":
+        word = U32(engine, None)
+        return Buffer(_Memory(engine, 1), B128([word] * 4), word, word, word)
     if parameter.kind is Mode:
         return engine.mode
     if parameter.kind is int:

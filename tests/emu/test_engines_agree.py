@@ -23,7 +23,7 @@ from gfx950.lanes import Mode
 
 _BLOCK = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_void_p] * 5)
 LDS_BYTES = 4096
-SKIP_ENCODINGS = {"SMEM", "FLAT", "GLOBAL", "SCRATCH", "MAI_SCALE"}
+SKIP_ENCODINGS = {"SMEM", "FLAT", "GLOBAL", "SCRATCH", "MUBUF", "MUBUF_LDS", "MTBUF", "MAI_SCALE"}
 INTERESTING = np.array(
     [
         0,

@@ -1,0 +1,300 @@
+"""Memory through a buffer descriptor: the addresses of MUBUF and MTBUF and what the descriptor covers. [CDNA4 ISA 9.1]
+
+A descriptor (V#) is four SGPRs: base address, stride, number of records, format. `Buffer` is what an instruction's body
+sees of it; its addresses and range checks are computed for all lanes at once, whatever the descriptor says. Where the
+manual is silent or contradicts itself the reading is a field of `BufferModel`.
+
+    index   = VGPR index (IDXEN) + lane (add-tid)             offset = VGPR offset (OFFEN) + immediate, modulo 2^32
+    linear    address = base + SOFFSET + index * stride + offset
+    swizzled  address = base + SOFFSET + ((index / I) * stride + (offset / 4) * 4) * I + (index % I) * 4 + offset % 4
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TypeVar
+
+from gfx950.evidence import Evidence, rule
+from gfx950.lanes import B128, LANES, U32, U64, Engine, LaneMemory, Lanes, Mask, join, static_lanes
+
+L = TypeVar("L", bound=Lanes)
+
+_ON_GFX950 = "ROCm/rocm-systems pull request 10928, a simulator's rules fitted to gfx950 hardware"
+
+ADDRESS = rule(
+    "buffer.address",
+    Evidence.spec,
+    "CDNA4 ISA 9.1.5, table 48; that the swizzle's element has 4 bytes is a choice: table 48 has no field for it",
+    "A buffer address is base + SOFFSET + index * stride + offset; swizzled, (index, offset) are laid out in tiles of"
+    " index-stride elements of 4 bytes, SOFFSET outside. MUBUF without FORMAT has 18 bits of stride with add-tid.",
+)
+OFFSET_WRAP = rule(
+    "buffer.offset_wrap",
+    Evidence.published,
+    _ON_GFX950,
+    "VGPR offset plus immediate offset wrap at 32 bits, as do index plus lane; the sums after that do not.",
+)
+ADD_TID = rule(
+    "buffer.add_tid",
+    Evidence.published,
+    f"{_ON_GFX950}; switches swizzle_needs_add_tid and linear_index_drops_lane. CDNA4 ISA 9.1.5 has neither exception",
+    "The swizzle enable bit acts only with add-tid; add-tid does nothing on a linear buffer with IDXEN = 1.",
+)
+RANGE = rule(
+    "buffer.range",
+    Evidence.spec,
+    "CDNA4 ISA 9.1.5.1; table 45 says the units of num_records the other way round; switch zero_stride_index_in_bytes",
+    "An access is unchecked with add-tid and IDXEN = 0, else in range by its VGPR index < num_records with IDXEN = 1"
+    " and a stride, else by bytes. Beyond, loads give 0 and stores and atomics do nothing; an atomic returns 0.",
+)
+RANGE_BYTES = rule(
+    "buffer.range_bytes",
+    Evidence.published,
+    f"{_ON_GFX950}; switches soffset_in_range and range_by_end. CDNA4 ISA 9.1.5.1 tests offset >= num_records",
+    "The byte test covers SOFFSET and the whole access: offset + SOFFSET + size <= num_records. Every dword of x2, x3"
+    " and x4 is tested by itself, FORMAT accesses and atomics as a whole.",
+)
+ALIGNMENT = rule(
+    "buffer.alignment",
+    Evidence.chosen,
+    "the Linux driver sets the unaligned access mode, on which compilers rely; CDNA4 ISA 9.1.7 drops address bits 1:0;"
+    " switch unaligned",
+    "An access of a dword or more may have any address.",
+)
+UNBOUND = rule(
+    "buffer.unbound",
+    Evidence.spec,
+    "CDNA4 ISA 9.1.4, 9.1.8; switch invalid_is_unbound",
+    "A descriptor whose data format is 0 is unbound: every access is out of range, those that imply their own format"
+    " too, unless the field is part of the stride.",
+)
+DESCRIPTOR_BITS = rule(
+    "buffer.ignored_bits",
+    Evidence.chosen,
+    "CDNA4 ISA table 48",
+    "Type, NV, cache swizzle and the user VM bits of a descriptor change nothing; memory that nobody mapped faults.",
+)
+RULES = (ADDRESS, OFFSET_WRAP, ADD_TID, RANGE, RANGE_BYTES, ALIGNMENT, UNBOUND, DESCRIPTOR_BITS)
+
+
+@dataclass(frozen=True)
+class BufferModel:
+    """The open questions of buffers, each a switch; the rules `buffer.*` say what the defaults rest on.
+
+    soffset_in_range: SOFFSET takes part in the byte test. range_by_end: the whole access must lie below num_records,
+    not its first byte alone. zero_stride_index_in_bytes: with IDXEN and stride 0 the byte test applies, not the index.
+    swizzle_needs_add_tid: swizzle enable acts with add-tid only. linear_index_drops_lane: a linear buffer with IDXEN
+    ignores add-tid. unaligned: accesses of a dword or more keep address bits 1:0. invalid_is_unbound: data format 0
+    makes every access out of range. store_selects: the descriptor's dst_sel also permutes what FORMAT stores write.
+    """
+
+    soffset_in_range: bool = True
+    range_by_end: bool = True
+    zero_stride_index_in_bytes: bool = True
+    swizzle_needs_add_tid: bool = True
+    linear_index_drops_lane: bool = True
+    unaligned: bool = True
+    invalid_is_unbound: bool = True
+    store_selects: bool = True
+
+
+DEFAULT = BufferModel()
+_models = [DEFAULT]
+
+
+def model() -> BufferModel:
+    """The model in force."""
+    return _models[-1]
+
+
+def use_model(wanted: BufferModel) -> BufferModel:
+    """Puts a model in force in this process, for kernels that are loaded from now on. Returns the one before."""
+    before, _models[-1] = _models[-1], wanted
+    return before
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A buffer as one instruction sees it; methods load, store and operate, lanes out of range left out.
+
+    descriptor: four scalars. index: the VGPR index, None without IDXEN. offset: VGPR plus immediate offset, 64 lanes.
+    soffset: a scalar. instruction_format: DFMT and NFMT of an MTBUF instruction; else None: FORMAT instructions take the
+    descriptor's. formatted: the access converts formats, so the stride has 14 bits whatever add-tid says.
+    """
+
+    memory: LaneMemory
+    descriptor: B128
+    index: U32 | None
+    offset: U32
+    soffset: U32
+    instruction_format: tuple[int, int] | None = None
+    formatted: bool = False
+
+    def as_format(self) -> Buffer:
+        """This buffer for an instruction that converts formats."""
+        return replace(self, formatted=True)
+
+    # ---- the descriptor's fields, scalars [table 48] ---------------------------------------------------------------
+
+    @property
+    def engine(self) -> Engine:
+        """The engine of all values."""
+        return self.offset.engine
+
+    @cached_property
+    def records(self) -> U32:
+        """num_records."""
+        return self.descriptor[2]
+
+    @cached_property
+    def data_format(self) -> U32:
+        """DFMT, or the stride's top bits."""
+        return self.descriptor[3].field(15, 4)
+
+    @cached_property
+    def number_format(self) -> U32:
+        """NFMT."""
+        return self.descriptor[3].field(12, 3)
+
+    def select(self, component: int) -> U32:
+        """dst_sel of component 0 (x) to 3 (w)."""
+        return self.descriptor[3].field(3 * component, 3)
+
+    @cached_property
+    def add_tid(self) -> Mask:
+        """Add-tid enable."""
+        return self.descriptor[3].field(23, 1) == 1
+
+    @cached_property
+    def swizzled(self) -> Mask:
+        """Whether the swizzled layout applies. [rule buffer.add_tid]"""
+        enabled = self.descriptor[1].field(31, 1) == 1
+        return enabled & self.add_tid if model().swizzle_needs_add_tid else enabled
+
+    @cached_property
+    def adds_lane(self) -> Mask:
+        """Whether the lane is added to the index. [rule buffer.add_tid]"""
+        if self.index is None or not model().linear_index_drops_lane:
+            return self.add_tid
+        return self.add_tid & self.swizzled
+
+    @cached_property
+    def stride(self) -> U32:
+        """Bytes from one index to the next: 14 bits, or 18."""
+        short = self.descriptor[1].field(16, 14)
+        return short if self.formatted else self.adds_lane.select(short | (self.data_format << 14), short)
+
+    @cached_property
+    def bound(self) -> Mask:
+        """Whether there is a buffer at all. [rule buffer.unbound]"""
+        always = Mask.constant(self.engine, 1)
+        if not model().invalid_is_unbound:
+            return always
+        valid = self.data_format != 0
+        return valid if self.formatted else valid | self.add_tid
+
+    # ---- addresses -------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def tile_shift(self) -> U32:
+        """log2 of the swizzle's indices per tile, 0 for a linear buffer."""
+        return self.swizzled.select(self.descriptor[3].field(21, 2) + 3, 0)
+
+    @cached_property
+    def address(self) -> U64:
+        """The byte address of the first byte of each lane's access."""
+        base = join(self.descriptor[0], self.descriptor[1] & 0xFFFF) + self.soffset.to(U64)
+        inside = (U32.constant(self.engine, 1) << self.tile_shift) - 1  # the index's bits in a tile, none when linear
+        lane = self.adds_lane.select(static_lanes(self.engine, range(LANES)), 0)
+        index = lane if self.index is None else lane + self.index
+        near = ((index & inside) << 2) + (self.offset & 3)
+        far = (self.offset & ~3).to(U64) << self.tile_shift.to(U64)
+        tile = index & ~inside
+        if self.index is None:  # a lane times 18 bits: 32 bits are enough
+            return (tile * self.stride + near).to(U64) + far + base
+        return tile.to(U64) * self.stride.to(U64) + near.to(U64) + far + base
+
+    def _kept(self, address: U64, nbytes: int) -> U64:
+        """The address without its low two bits, if the model says so. [rule buffer.alignment]"""
+        return address if model().unaligned or nbytes < 4 else address & ~3
+
+    # ---- range -----------------------------------------------------------------------------------------------------
+
+    def in_range(self, nbytes: int | U32, skipped: int = 0) -> Mask:
+        """The lanes whose `nbytes` bytes, `skipped` bytes behind the access's first, are covered. [rule buffer.range]
+
+        nbytes: a number or a scalar.
+        """
+        tested = self._in_bytes(nbytes, skipped)
+        if self.index is None:
+            return (tested | self.add_tid) & self.bound
+        by_index = self.index < self.records
+        if model().zero_stride_index_in_bytes:
+            structured = self.descriptor[1].field(16, 14) != 0
+            by_index = (structured & by_index) | (~structured & tested)
+        return by_index & self.bound
+
+    def _in_bytes(self, nbytes: int | U32, skipped: int) -> Mask:
+        """offset + SOFFSET + size <= num_records, or as the model says. [rule buffer.range_bytes]"""
+        size = nbytes if isinstance(nbytes, U32) else U32.constant(self.engine, nbytes)
+        needed = (size + skipped if model().range_by_end else U32.constant(self.engine, skipped + 1)).to(U64)
+        if model().soffset_in_range:
+            needed = needed + self.soffset.to(U64)
+        records = self.records.to(U64)
+        return (self.offset <= (records - needed).to(U32)) & (needed <= records)
+
+    # ---- accesses --------------------------------------------------------------------------------------------------
+
+    def load(self, nbytes: int) -> tuple[U32, ...]:
+        """1, 2, 4, 8, 12 or 16 bytes a lane, each dword checked by itself; 0 where the descriptor ends."""
+        if nbytes <= 4:
+            return self.memory.load(self._kept(self.address, nbytes), nbytes, self.in_range(nbytes))
+        return self._load_dwords(nbytes, [self.in_range(4, 4 * n) for n in range(nbytes // 4)])
+
+    def load_whole(self, nbytes: int, where: Mask) -> tuple[U32, ...]:
+        """As `load`, of the lanes in `where`, whose range is checked."""
+        if nbytes <= 4:
+            return self.memory.load(self._kept(self.address, nbytes), nbytes, where)
+        return self._load_dwords(nbytes, [where] * (nbytes // 4))
+
+    def store(self, words: Sequence[U32], nbytes: int) -> None:
+        """The counterpart of `load`."""
+        if nbytes <= 4:
+            self.memory.store(self._kept(self.address, nbytes), words, nbytes, self.in_range(nbytes))
+        else:
+            self._store_dwords(words, nbytes, [self.in_range(4, 4 * n) for n in range(nbytes // 4)])
+
+    def store_whole(self, words: Sequence[U32], nbytes: int, where: Mask) -> None:
+        """The counterpart of `load_whole`."""
+        if nbytes <= 4:
+            self.memory.store(self._kept(self.address, nbytes), words, nbytes, where)
+        else:
+            self._store_dwords(words, nbytes, [where] * (nbytes // 4))
+
+    def atomic(self, operands: Sequence[L], operation: Callable[..., L]) -> L:
+        """As the memory's, all or nothing; 0 from lanes that the descriptor does not cover."""
+        return self.memory.atomic(self.address, operands, operation, self.in_range(operands[0].width // 8))
+
+    def _dword(self, number: int) -> U64:
+        """The address of a later dword of the access: in a swizzled buffer it lies a row of tiles further."""
+        step = U32.constant(self.engine, 4 * number).to(U64) << self.tile_shift.to(U64)
+        return self._kept(self.address, 4) + step
+
+    def _load_dwords(self, nbytes: int, covered: Sequence[Mask]) -> tuple[U32, ...]:
+        """In one piece where all is covered and lies together, else dword by dword."""
+        whole = self._whole(covered)
+        words = self.memory.load(self._kept(self.address, nbytes), nbytes, whole)
+        rest = [self.memory.load(self._dword(n), 4, mask & ~whole)[0] for n, mask in enumerate(covered)]
+        return tuple(word | alone for word, alone in zip(words, rest, strict=True))
+
+    def _store_dwords(self, words: Sequence[U32], nbytes: int, covered: Sequence[Mask]) -> None:
+        whole = self._whole(covered)
+        self.memory.store(self._kept(self.address, nbytes), words, nbytes, whole)
+        for n, mask in enumerate(covered):
+            self.memory.store(self._dword(n), [words[n]], 4, mask & ~whole)
+
+    def _whole(self, covered: Sequence[Mask]) -> Mask:
+        """The lanes whose dwords are all covered and lie together. (The last one covered: then all are.)"""
+        return covered[-1] & ~self.swizzled

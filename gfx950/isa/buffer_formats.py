@@ -1,0 +1,373 @@
+"""Data formats of buffers: what FORMAT loads make of an element's bits, and FORMAT stores of registers.
+[CDNA4 ISA 9.1.2-9.1.4, 9.1.11, table 41]
+
+A format is a DFMT code (how many fields of which widths) and an NFMT code (what a field's bits mean). MTBUF has them in
+the instruction, MUBUF takes them from the descriptor when it runs: so a code is a Python number or a scalar, and every
+function here takes both. An element is at most four dwords, a component at most 32 bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from gfx950.evidence import Evidence, rule
+from gfx950.isa.buffer_addressing import Buffer, model
+from gfx950.lanes import F16, F32, F64, I16, I32, U16, U32, Engine, Mask
+
+FIELDS = rule(
+    "buffer.format_fields",
+    Evidence.chosen,
+    "CDNA4 ISA table 41 has the widths; that a name's last width is the lowest field, R, is what open drivers use",
+    "The fields of a data format lie from bit 0 on, R first: 10_11_11 has R in bits 10:0, 2_10_10_10 in bits 9:0,"
+    " 10_10_10_2 in bits 1:0.",
+)
+LOAD = rule(
+    "buffer.format_load",
+    Evidence.chosen,
+    "CDNA4 ISA 9.1.3 says what becomes a float and that 32 bits stay as they are, not how; D3D conventions",
+    "A FORMAT load: unorm is n / (2^w - 1), snorm max(n / (2^(w-1) - 1), -1), scaled the integer as a float, in f32 to"
+    " nearest even; integers are extended; 16-, 11- and 10-bit floats widened, a NaN quieted; 32-bit fields unchanged.",
+)
+STORE = rule(
+    "buffer.format_store",
+    Evidence.chosen,
+    "CDNA4 ISA 12.13 names the conversion only; D3D conventions, with ties to even",
+    "A FORMAT store: unorm and snorm clamp (NaN gives 0), scale exactly and round to nearest even; scaled and integers"
+    " saturate, scaled after cutting toward zero; floats round to nearest even; 11- and 10-bit floats cut below 0.",
+)
+D16_FORMAT = rule(
+    "buffer.format_d16",
+    Evidence.chosen,
+    "CDNA4 ISA 9.1.3, 9.1.11; the pseudo-code of 12.13 widens before it converts, which is wrong for floats",
+    "D16 FORMAT components are f16 where the 32-bit form has f32, rounded from it to nearest even; integers are the low"
+    " 16 bits of the loaded number and are extended by their sign for a store. 16-bit floats pass unchanged.",
+)
+UNLISTED = rule(
+    "buffer.format_unlisted",
+    Evidence.chosen,
+    "CDNA4 ISA 9.1.11 lists the legal pairs and says nothing of others",
+    "A pair of formats that the table does not list converts each field by its width and number format; NFMT 6, and"
+    " floats of 8 and 2 bits, are UINT. DFMT 0 and 15 have no fields: loads give 0, stores write nothing.",
+)
+SELECT = rule(
+    "buffer.format_select",
+    Evidence.chosen,
+    "CDNA4 ISA tables 43 and 48 for loads; how dst_sel acts on stores is not described: switch store_selects",
+    "MUBUF components go through dst_sel: 0 and 1 (of the number's kind), 4 to 7 R to A; 2 and 3 give 0. A store puts"
+    " into each field the first component that selects it, 0 where none does. MTBUF has X, Y, Z, W = R, G, B, A and"
+    " zeros where the element or the instruction has fewer components.",
+)
+RULES = (FIELDS, LOAD, STORE, D16_FORMAT, UNLISTED, SELECT)
+
+UNORM, SNORM, USCALED, SSCALED, UINT, SINT, RESERVED, FLOAT = range(8)
+# Widths of the fields by DFMT, the lowest first.
+WIDTHS: tuple[tuple[int, ...], ...] = (
+    (), (8,), (16,), (8, 8), (32,), (16, 16), (11, 11, 10), (10, 11, 11), (2, 10, 10, 10), (10, 10, 10, 2),
+    (8, 8, 8, 8), (32, 32), (16, 16, 16, 16), (32, 32, 32), (32, 32, 32, 32), (),
+)  # fmt: skip
+ELEMENT_BYTES = tuple(sum(widths) // 8 for widths in WIDTHS)
+COMPONENTS = 4
+
+Code = int | U32
+
+
+@contextmanager
+def _exact(engine: Engine) -> Iterator[None]:
+    """Conversions round to nearest even and keep denormals, whatever MODE says."""
+    before = engine.mode
+    engine.mode = replace(before, round32=0, round16_64=0, denorm32=3, denorm16_64=3)
+    try:
+        yield
+    finally:
+        engine.mode = before
+
+
+def _looked_up(code: Code, table: Sequence[int], engine: Engine) -> U32:
+    """The entry of a table of 8 or 16, a scalar."""
+    if isinstance(code, int):
+        return U32.constant(engine, table[code])
+    result = U32.constant(engine, 0)
+    for value in sorted(set(table) - {0}):
+        holders = sum(1 << i for i, entry in enumerate(table) if entry == value)
+        here = ((U32.constant(engine, holders) >> code) & 1) == 1
+        result = here.select(U32.constant(engine, value), result)
+    return result
+
+
+def _is_one_of(code: Code, wanted: Sequence[int], engine: Engine) -> Mask:
+    """Whether a code is one of some, a scalar mask."""
+    if isinstance(code, int):
+        return Mask.constant(engine, int(code in wanted))
+    return ((U32.constant(engine, sum(1 << n for n in wanted)) >> code) & 1) == 1
+
+
+def _by_number_format(code: Code, results: Mapping[int, Callable[[], U32]]) -> U32:
+    """The result for an NFMT code; UINT's for one that is not there. All are computed when the code is a scalar."""
+    if isinstance(code, int):
+        return results.get(code, results[UINT])()
+    chosen = results[UINT]()
+    for number, result in results.items():
+        if number != UINT:
+            chosen = (code == number).select(result(), chosen)
+    return chosen
+
+
+@dataclass(frozen=True)
+class Field:
+    """Where one component lies in an element: scalars. word: which dword; shift: its low bit there; width: 0 if the
+    format has no such component."""
+
+    word: U32
+    shift: U32
+    width: U32
+    mask: U32
+
+    def is_wide(self, bits: int) -> Mask:
+        """Whether it has that many bits."""
+        return self.width == bits
+
+
+@dataclass(frozen=True)
+class ElementFormat:
+    """A data format and a number format. selects: the descriptor's dst_sel scalars of x, y, z, w; None for identity."""
+
+    engine: Engine
+    data: Code
+    number: Code
+    selects: tuple[U32, ...] | None = None
+
+    @classmethod
+    def of(cls, buffer: Buffer) -> ElementFormat:
+        """The format that an instruction uses: its own, or the descriptor's."""
+        if buffer.instruction_format is not None:
+            return cls(buffer.engine, *buffer.instruction_format)
+        selects = tuple(buffer.select(n) for n in range(COMPONENTS))
+        return cls(buffer.engine, buffer.data_format, buffer.number_format, selects)
+
+    @property
+    def nbytes(self) -> U32:
+        """Bytes of an element, a scalar."""
+        return _looked_up(self.data, ELEMENT_BYTES, self.engine)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The sizes an element may have."""
+        found = {ELEMENT_BYTES[self.data]} if isinstance(self.data, int) else set(ELEMENT_BYTES)
+        return tuple(sorted(found - {0}))
+
+    @property
+    def is_float(self) -> Mask:
+        """Whether registers hold floats, a scalar mask."""
+        return _is_one_of(self.number, (UNORM, SNORM, USCALED, SSCALED, FLOAT), self.engine)
+
+    def field(self, component: int) -> Field:
+        """The place of R, G, B, A: component 0 to 3."""
+        starts = [sum(w[:component]) if component < len(w) else 0 for w in WIDTHS]
+        widths = [w[component] if component < len(w) else 0 for w in WIDTHS]
+        tables = ([s // 32 for s in starts], [s % 32 for s in starts], widths, [(1 << w) - 1 for w in widths])
+        return Field(*(_looked_up(self.data, table, self.engine) for table in tables))
+
+
+# ---- loads -----------------------------------------------------------------------------------------------------------
+
+
+def load_format(buffer: Buffer, element: ElementFormat, count: int, d16: bool = False) -> list[U32]:
+    """`count` components of each lane's element as registers hold them, with d16 in the low half of a word each."""
+    buffer = buffer.as_format()
+    size = element.nbytes
+    covered = buffer.in_range(size)
+    words = [U32.constant(buffer.engine, 0).splat() for _ in range(COMPONENTS)]
+    for nbytes in element.sizes:
+        found = buffer.load_whole(nbytes, covered & (size == nbytes))
+        words[: len(found)] = [word | new for word, new in zip(words, found, strict=False)]
+    with _exact(buffer.engine):
+        fields = [_loaded(words, element, component, d16) for component in range(COMPONENTS)]
+        return [_selected(fields, element, component, d16) for component in range(count)]
+
+
+def _loaded(words: Sequence[U32], element: ElementFormat, component: int, d16: bool) -> U32:
+    """One component converted. [rules buffer.format_load, buffer.format_d16]"""
+    field = element.field(component)
+    word = words[0]
+    for number in range(1, component + 1):  # component n lies in dword n at most
+        word = (field.word == number).select(words[number], word)
+    bits = (word >> field.shift) & field.mask
+    value = _number(bits, field, element.number)
+    if not d16:
+        return value
+    half = field.is_wide(16) & _is_one_of(element.number, (FLOAT,), element.engine)
+    rounded = half.select(bits, value.bits(F32).to(F16).bits(U16).to(U32))
+    return element.is_float.select(rounded, value & 0xFFFF)
+
+
+def _number(bits: U32, field: Field, number: Code) -> U32:
+    """A field's bits as f32 or as a 32-bit integer."""
+    spare = U32.constant(bits.engine, 32) - field.width
+    signed = ((bits << spare).bits(I32) >> spare.bits(I32)).bits(U32)
+    whole = field.is_wide(32) | field.is_wide(0)
+
+    def quotient(value: F32, largest: U32) -> U32:
+        return whole.select(bits, (value / largest.to(F32)).bits(U32))
+
+    def snorm() -> U32:
+        ratio = quotient(signed.bits(I32).to(F32), field.mask >> 1)
+        return whole.select(bits, (ratio > 0xBF800000).select(0xBF800000, ratio))  # more negative than -1.0
+
+    return _by_number_format(
+        number,
+        {
+            UNORM: lambda: quotient(bits.to(F32), field.mask),
+            SNORM: snorm,
+            USCALED: lambda: whole.select(bits, bits.to(F32).bits(U32)),
+            SSCALED: lambda: whole.select(bits, signed.bits(I32).to(F32).bits(U32)),
+            UINT: lambda: bits,
+            SINT: lambda: signed,
+            FLOAT: lambda: _widened(bits, field),
+        },
+    )
+
+
+def _widened(bits: U32, field: Field) -> U32:
+    """Floats of 16, 11 and 10 bits, the latter two f16 without sign and low mantissa bits; other widths as they are."""
+    half = field.is_wide(16).select(bits, field.is_wide(11).select(bits << 4, bits << 5))
+    wide = half.to(U16).bits(F16).to(F32).bits(U32)
+    return _has_float(field).select(wide, bits)
+
+
+def _has_float(field: Field) -> Mask:
+    return field.is_wide(16) | field.is_wide(11) | field.is_wide(10)
+
+
+def _selected(fields: Sequence[U32], element: ElementFormat, component: int, d16: bool) -> U32:
+    """What dst_sel puts into a component. [rule buffer.format_select]"""
+    if element.selects is None:
+        return fields[component]
+    select, engine = element.selects[component], element.engine
+    one = element.is_float.select(U32.constant(engine, 0x3C00 if d16 else 0x3F800000), 1)
+    result = (select == 1).select(one, 0).splat()
+    for number, field in enumerate(fields):
+        result = (select == 4 + number).select(field, result)
+    return result
+
+
+# ---- stores ----------------------------------------------------------------------------------------------------------
+
+
+def store_format(buffer: Buffer, element: ElementFormat, components: Sequence[U32], d16: bool = False) -> None:
+    """The components as one element a lane; with d16 they are the low halves of a word each."""
+    buffer = buffer.as_format()
+    size = element.nbytes
+    covered = buffer.in_range(size)
+    with _exact(buffer.engine):
+        words = _element(element, components, d16)
+    for nbytes in element.sizes:
+        buffer.store_whole(words[: max(1, nbytes // 4)], nbytes, covered & (size == nbytes))
+
+
+def _element(element: ElementFormat, components: Sequence[U32], d16: bool) -> list[U32]:
+    """The dwords of an element."""
+    words = [U32.constant(element.engine, 0).splat() for _ in range(COMPONENTS)]
+    for number in range(COMPONENTS):
+        field = element.field(number)
+        value = _source(element, components, number)
+        if value is None:
+            continue
+        bits = _stored(value, field, element, d16) << field.shift
+        for word in range(number + 1):
+            words[word] = words[word] | (field.word == word).select(bits, 0)
+    return words
+
+
+def _source(element: ElementFormat, components: Sequence[U32], number: int) -> U32 | None:
+    """The component that goes into a field; None for 0. [rule buffer.format_select]"""
+    if element.selects is None or not model().store_selects:
+        return components[number] if number < len(components) else None
+    result = U32.constant(element.engine, 0).splat()
+    for component, select in reversed(list(zip(components, element.selects, strict=False))):
+        result = (select == 4 + number).select(component, result)
+    return result
+
+
+def _stored(value: U32, field: Field, element: ElementFormat, d16: bool) -> U32:
+    """The field's bits. [rules buffer.format_store, buffer.format_d16]"""
+    number = element.number
+    if not d16:
+        return _field_bits(value, field, number)
+    half = value.to(U16)
+    signed = half.bits(I16).to(I32).bits(U32)
+    integer = _is_one_of(number, (SINT,), element.engine).select(signed, half.to(U32))
+    wide = element.is_float.select(half.bits(F16).to(F32).bits(U32), integer)
+    passes = field.is_wide(16) & _is_one_of(number, (FLOAT,), element.engine)
+    return passes.select(half.to(U32), _field_bits(wide, field, number))
+
+
+def _field_bits(value: U32, field: Field, number: Code) -> U32:
+    """A register's f32 or integer as a field's bits, none above the field."""
+    whole = field.is_wide(32)
+    result = _by_number_format(
+        number,
+        {
+            UNORM: lambda: _scaled(_clamped(value.bits(F32), 0.0), field.mask),
+            SNORM: lambda: _scaled(_clamped(value.bits(F32), -1.0), field.mask >> 1),
+            USCALED: lambda: value.bits(F32).to(U32).minimum(field.mask),
+            SSCALED: lambda: _saturated(value.bits(F32).to(I32), field),
+            UINT: lambda: value.minimum(field.mask),
+            SINT: lambda: _saturated(value.bits(I32), field),
+            FLOAT: lambda: _narrowed(value, field),
+        },
+    )
+    return whole.select(value, result) & field.mask
+
+
+def _clamped(value: F32, low: float) -> F32:
+    """Into low to 1; 0 for a NaN."""
+    inside = (value < low).select(low, (value > 1.0).select(1.0, value))
+    return value.is_nan().select(0.0, inside)
+
+
+def _scaled(value: F32, largest: U32) -> U32:
+    """value * largest to the nearest integer, ties to even; exact before that rounding."""
+    product = value.to(F64) * largest.to(F64)
+    return product.rint().to(I32).bits(U32)
+
+
+def _saturated(value: I32, field: Field) -> U32:
+    """Brought into the range of a signed field."""
+    high = (field.mask >> 1).bits(I32)
+    return value.minimum(high).maximum(-high - 1).bits(U32)
+
+
+def _narrowed(value: U32, field: Field) -> U32:
+    """An f32 as a float of 16, 11 or 10 bits; integers of other widths saturate."""
+    half = value.bits(F32).to(F16).bits(U16).to(U32)
+    small = field.is_wide(11).select(_unsigned_float(value, 6), _unsigned_float(value, 5))
+    return _has_float(field).select(field.is_wide(16).select(half, small), value.minimum(field.mask))
+
+
+def _unsigned_float(value: U32, mantissa: int) -> U32:
+    """An f32 as a float of 5 exponent bits without sign, to nearest even; negative numbers give 0, NaNs stay NaNs."""
+    magnitude, dropped = value & 0x7FFFFFFF, 23 - mantissa
+    infinity, smallest_normal = 31 << mantissa, 113 << 23
+    moved = magnitude - (112 << 23)  # the exponent's bias is 15 instead of 127
+    rounded = (moved + ((1 << dropped - 1) - 1) + ((moved >> dropped) & 1)) >> dropped
+    # A subnormal: adding this power of two leaves it, rounded, in the sum's low bits.
+    unit = F32.constant(value.engine, 2.0 ** (9 - mantissa))
+    subnormal = (magnitude.bits(F32) + unit).bits(U32) - unit.bits(U32)
+    finite = (magnitude < smallest_normal).select(subnormal, rounded).minimum(infinity)
+    payload = ((magnitude & 0x7FFFFF) >> dropped) | infinity | 1 << mantissa - 1
+    positive = (value & 0x80000000) == 0
+    nan = magnitude > 0x7F800000
+    limited = (magnitude >= 0x47800000).select(U32.constant(value.engine, infinity), finite)
+    return nan.select(payload, positive.select(limited, 0))
+
+
+def pack_halves(low: U32, high: U32) -> U32:
+    """Two 16-bit components as one register."""
+    return (low & 0xFFFF) | (high << 16)
+
+
+def unpack_halves(word: U32) -> tuple[U32, U32]:
+    """The two 16-bit components of a register."""
+    return word & 0xFFFF, word >> 16

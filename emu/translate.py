@@ -15,8 +15,10 @@ from typing import Any, TypeVar
 
 from emu.engines.host_engine import HostEngine, Value
 from emu.errors import EmulatorError
-from emu.execute import EXEC, PC_MASK, VCC, Transfer, UnsupportedForm, check_scalar, check_vector, execute
+from emu.execute import AGPR, PC_MASK, STOPS, Transfer, UnsupportedForm, check_scalar, check_vector, execute
+from emu.registers import EXEC, M0, VCC
 from gfx950.isa.encoding import Decoded, DecodeError, decode
+from gfx950.isa.mode_registers import MODE
 from gfx950.lanes import ALL_LANES, U32, U64, Lanes, Mask, Mode
 
 L = TypeVar("L", bound=Lanes)
@@ -30,11 +32,16 @@ SCC = SGPRS + 128 * 4
 PC = SCC + 8
 STATUS = PC + 8
 COUNT = STATUS + 8
-WAVE_BYTES = SGPRS + 1024
+TABLES = COUNT + 8  # the address of the tables of translated blocks for the MODE in force (see emu.host_machine)
+WINDOWS = {"lds": TABLES + 8, "scratch_bytes": TABLES + 16, "scratch": SGPRS + 1024}
+HARDWARE = TABLES + 32  # the hardware registers by number
+WAVE_BYTES = SGPRS + 2048
 
 # Status of a wave, and the kind in the top bits of what a block returns.
-RUN, BARRIER, END, FAULT, STOPPED = range(5)
+RUN, BARRIER, END, FAULT, STOPPED, TRAP, HALT = range(7)
+KINDS = {"end": END, "barrier": BARRIER, "trap": TRAP, "halt": HALT}
 KIND_SHIFT = 60
+MODE_TABLES = 20  # the word of the context (see emu.host_memory) that holds the tables by mode key
 
 MEMORY_FUNCTIONS = (
     "lds_load",
@@ -102,14 +109,14 @@ def _targets(one: Decoded) -> list[int]:
 
 def ends_block(one: Decoded) -> bool:
     """Whether control may leave after this instruction."""
-    return one.instruction.flow in ("branch", "end", "barrier") or any(r.place == "pc" for r in one.instruction.results)
+    return one.instruction.flow in ("branch", "mode", *STOPS) or any(r.place == "pc" for r in one.instruction.results)
 
 
 def _falls_through(one: Decoded) -> bool:
     flow = one.instruction.flow
     if flow == "branch":
         return bool(one.instruction.results)
-    return flow == "barrier"
+    return flow not in ("end", "halt_always") and (flow != "" or one.instruction.name == "s_call_b64")
 
 
 def _with_cuts(decoded: dict[int, Decoded | str], leaders: set[int], longest: int) -> list[int]:
@@ -144,6 +151,15 @@ def _collect(decoded: dict[int, Decoded | str], leaders: set[int], start: int, l
     return block
 
 
+B = TypeVar("B", U32, int)
+MODE_KEYS = 1 << 13
+
+
+def mode_key(mode: B) -> B:
+    """The bits of MODE that change translated code, packed: 9:0, 23, 28:27. [CDNA4 ISA 3.5]"""
+    return mode & 0x3FF | (mode >> 13 & 0x400) | (mode >> 16 & 0x1800)
+
+
 class BlockState:
     """The State of `emu.execute` while a block is translated: registers live in the wave's memory."""
 
@@ -173,13 +189,61 @@ class BlockState:
             self.full = False
         self.host.emit(f"store {self.host.typed(value, False)}, ptr {self._at(SGPRS + 4 * index)}")
 
-    def vgpr(self, index: int) -> Value:
-        check_vector(index)
-        return self.host.define(f"load <64 x i32>, ptr {self._at(256 * index)}, align 64", 32, True)
+    def sgpr_at(self, index: Value) -> Value:
+        return self.host.define(f"load i32, ptr {self._computed(SGPRS, index, 4)}", 32, False)
 
-    def set_vgpr(self, index: int, value: Value, mask: Value | None) -> None:
+    def set_sgpr_at(self, index: Value, value: Value) -> None:
+        self.host.emit(f"store {self.host.typed(value, False)}, ptr {self._computed(SGPRS, index, 4)}")
+
+    def _computed(self, first: int, index: Value, size: int) -> str:
+        """The place of element `index` of what begins at byte `first` of the wave."""
+        host = self.host
+        wide = host.typed(host.apply("zext", 64, index), False)
+        start = host.define(f"getelementptr i8, ptr %wave, i64 {first}", 64, False).text
+        return host.define(f"getelementptr [{size} x i8], ptr {start}, {wide}", 64, False).text
+
+    def _vector_at(self, index: int, role: int | None, spare: str | None = None) -> str:
+        """The place of a vector register. spare: the place of one past the last under VGPR indexing (None: v0's)."""
         check_vector(index)
-        at = self._at(256 * index)
+        if role is None or not self.host.mode.gpr_idx:
+            return self._at(256 * index)
+        host = self.host
+        m0 = U32(self.engine, self.sgpr(M0))
+        moved = ((m0 >> (12 + role)) & 1 != 0).select(m0 & 0xFF, 0) + index
+        inside = moved < (index // AGPR + 1) * AGPR
+        place = self._computed(0, inside.select(moved, 0).raw, 256)
+        if spare is None:
+            return place
+        return host.define(f"select {host.typed(inside.raw, False)}, ptr {place}, ptr {spare}", 64, False).text
+
+    def vgpr(self, index: int, role: int | None = None) -> Value:
+        return self.host.define(f"load <64 x i32>, ptr {self._vector_at(index, role)}, align 64", 32, True)
+
+    def hardware_word(self, number: int) -> Value:
+        at = self.host.define(f"getelementptr i8, ptr %wave, i64 {HARDWARE + 4 * number}", 64, False)
+        return self.host.define(f"load i32, ptr {at.text}", 32, False)
+
+    def set_mode(self, value: Value) -> None:
+        """Writes MODE and finds the tables of its translations (0 where there are none yet)."""
+        host, mode = self.host, U32(self.engine, value)
+        at = host.define(f"getelementptr i8, ptr %wave, i64 {HARDWARE + 4 * MODE}", 64, False).text
+        host.emit(f"store {host.typed(value, False)}, ptr {at}")
+        key = host.typed(host.apply("zext", 64, mode_key(mode).raw), False)
+        sets = host.define(f"getelementptr i64, ptr %context, i64 {MODE_TABLES}", 64, False).text
+        first = host.define(f"load ptr, ptr {sets}", 64, False).text
+        slot = host.define(f"getelementptr i64, ptr {first}, {key}", 64, False).text
+        tables = host.define(f"load i64, ptr {slot}", 64, False).text
+        place = host.define(f"getelementptr i8, ptr %wave, i64 {TABLES}", 64, False).text
+        host.emit(f"store i64 {tables}, ptr {place}")
+
+    def window(self, name: str) -> Value:
+        at = self.host.define(f"getelementptr i8, ptr %wave, i64 {WINDOWS[name]}", 64, False).text
+        if name == "scratch":
+            return self.host.define(f"load <64 x i64>, ptr {at}, align 64", 64, True)
+        return self.host.define(f"load i64, ptr {at}", 64, False)
+
+    def set_vgpr(self, index: int, value: Value, mask: Value | None, role: int | None = None) -> None:
+        at = self._vector_at(index, role, "%scratch")
         if mask is not None and not (mask.constant and mask.text == "true"):
             old = self.host.define(f"load <64 x i32>, ptr {at}, align 64", 32, True)
             value = self.host.apply("select", 32, mask, value, old)
@@ -282,9 +346,7 @@ class HostScalarReads:
         """Consecutive dwords."""
         self.lane.store(address, words, 4 * len(words), where)
 
-    def atomic(
-        self, address: U64, operands: Sequence[L], operation: Callable[..., L], where: Mask | None = None
-    ) -> L:
+    def atomic(self, address: U64, operands: Sequence[L], operation: Callable[..., L], where: Mask | None = None) -> L:
         """One atomic; the old datum."""
         return self.lane.atomic(address, operands, operation, where).readlane(U32.constant(self.state.engine, 0))
 
@@ -372,17 +434,17 @@ def _result(kind: int, pc: int) -> int:
     return value - (1 << 64) if value >> 63 else value
 
 
-def function_name(pc: int, full: bool) -> str:
-    """The symbol of a block."""
-    return f"block_{pc:x}_{'full' if full else 'part'}"
+def function_name(pc: int, full: bool, tag: str = "") -> str:
+    """The symbol of a block. tag: tells apart what would have one name in two modules."""
+    return f"block_{pc:x}_{'full' if full else 'part'}{tag}"
 
 
 class Emitter:
     """The functions of one module: those of blocks, and those of the forms of instructions that blocks call."""
 
-    def __init__(self, mode: Mode, full: bool) -> None:
+    def __init__(self, mode: Mode, full: bool, tag: str) -> None:
         self.engine = HostEngine(mode)
-        self.full = full
+        self.full, self.tag = full, tag
         self.forms: dict[str, str] = {}  # name of a form's function by its parameters and body
         self.blocks: list[str] = []
 
@@ -394,7 +456,7 @@ class Emitter:
     def block(self, block: Block) -> None:
         """Appends the host function of one block. An instruction that cannot be run cuts it short."""
         parameters = ", ".join(f"ptr {name}" for name in COMMON)
-        self.blocks.append(f"define i64 @{function_name(block.start, self.full)}({parameters}) {{")
+        self.blocks.append(f"define i64 @{function_name(block.start, self.full, self.tag)}({parameters}) {{")
         state = BlockState(self.engine, self.full)
         transfer: Transfer | None = None
         for done, one in enumerate(block.instructions):
@@ -422,7 +484,7 @@ class Emitter:
         if len(body) <= INLINE_LINES and not any(line.endswith(":") for line in body):
             return _inlined(body, places, pc)
         text = "\n".join([*body, "  ret i64 0", "}"])
-        common = [f"ptr {name}" for name in COMMON if f"{name} " in text or f"{name}," in text or f"{name})" in text]
+        common = [f"ptr {name}" for name in COMMON if re.search(rf"{name}\b", text)]
         at_pc = ["i64 %pc"] if "i64 %pc" in text else []
         parameters = ", ".join([*common, *at_pc, *(f"ptr %p{i}" for i in range(len(places)))])
         name = self.forms.setdefault(f"({parameters}) {{\n{text}", f"form_{len(self.forms)}")
@@ -453,8 +515,8 @@ def _destination(engine: HostEngine, transfer: Transfer | None, block: Block) ->
     following = block.end
     if transfer is None:
         return str(_result(RUN, following))
-    if transfer.kind in ("end", "barrier"):
-        return str(_result(END if transfer.kind == "end" else BARRIER, following))
+    if transfer.kind in KINDS:
+        return str(_result(KINDS[transfer.kind], following))
     prefix = _prefix(block.instructions[-1].pc)
     if transfer.kind == "jump":
         return engine.define(f"and i64 {_renamed(transfer.target.text, prefix)}, {PC_MASK}", 64, False).text
@@ -500,9 +562,9 @@ def _guarded(call: str, pc: int) -> list[str]:
     ]
 
 
-def module_text(blocks: Sequence[Block], mode: Mode, full: bool) -> tuple[str, list[str]]:
+def module_text(blocks: Sequence[Block], mode: Mode, full: bool, tag: str = "") -> tuple[str, list[str]]:
     """The LLVM module of the blocks in one variant, and the names of the natives it calls by index."""
-    emitter = Emitter(mode, full)
+    emitter = Emitter(mode, full, tag)
     for block in blocks:
         emitter.block(block)
     return emitter.text(), emitter.engine.native_names

@@ -75,9 +75,9 @@ PRIMITIVES: dict[str, Primitive] = {
     "fle": Primitive(2, "mask", "a <= b, false with a NaN"),
     "funo": Primitive(2, "mask", "a or b is a NaN"),
     "fpext": Primitive(1, "same", "to the wider float of the call's width, exact; a NaN is quieted, its payload kept"),
-    "fptrunc": Primitive(1, "same", "to the narrower float, nearest even; a NaN is quieted, its payload's top kept"),
-    "sitofp": Primitive(1, "same", "signed integer to float, nearest even"),
-    "uitofp": Primitive(1, "same", "unsigned integer to float, nearest even"),
+    "fptrunc": Primitive(1, "same", "to the narrower float; a NaN is quieted, its payload's top kept"),
+    "sitofp": Primitive(1, "same", "signed integer to float"),
+    "uitofp": Primitive(1, "same", "unsigned integer to float"),
     "fptosi": Primitive(1, "same", "float to signed integer of the call's width toward zero; saturates, NaN gives 0"),
     "fptoui": Primitive(1, "same", "float to unsigned integer of the call's width toward zero; saturates, NaN gives 0"),
     # across lanes
@@ -102,6 +102,12 @@ FLOAT_ROUND = rule(
     "CDNA4 ISA 6.4, 12 preface; MODE[3:0]",
     "Add, multiply, fused multiply-add and conversions are rounded once, in MODE's direction.",
 )
+FLOAT_ROUND_FIELD = rule(
+    "float.round_field",
+    Evidence.chosen,
+    "CDNA4 ISA 12.8 V_CVT_F16_F32 names MODE's double field; for V_CVT_F32_F64 LLVM's SIModeRegister sets the same",
+    "A conversion between floats rounds by MODE[3:2] where either of them is f16 or f64, f64 to f32 too.",
+)
 FLOAT_DENORM = rule(
     "float.denorm",
     Evidence.spec,
@@ -114,7 +120,8 @@ FLOAT_DENORM = rule(
 class Mode:
     """The MODE register's fields that change bits. Rounding codes: 0 nearest even, 1 up, 2 down, 3 toward zero.
 
-    Denormal codes: bit 0 keeps inputs, bit 1 keeps outputs. [CDNA4 ISA 3.5]
+    Denormal codes: bit 0 keeps inputs, bit 1 keeps outputs. gpr_idx: M0 indexes vector registers. vskip: vector
+    instructions are skipped. [CDNA4 ISA 3.5, 6.6, 12.4 S_SETVSKIP]
     """
 
     round32: int = 0
@@ -124,6 +131,8 @@ class Mode:
     dx10_clamp: bool = True
     ieee: bool = True
     fp16_ovfl: bool = False
+    gpr_idx: bool = False
+    vskip: bool = False
 
     @classmethod
     def from_bits(cls, bits: int) -> Mode:
@@ -136,7 +145,13 @@ class Mode:
             bool(bits >> 8 & 1),
             bool(bits >> 9 & 1),
             bool(bits >> 23 & 1),
+            bool(bits >> 27 & 1),
+            bool(bits >> 28 & 1),
         )
+
+    def rounding(self, *widths: int) -> int:
+        """The rounding code of an operation on floats of these widths [rule float.round_field]."""
+        return self.round32 if all(width == 32 for width in widths) else self.round16_64
 
     def denorm(self, width: int) -> int:
         """The denormal code for floats of `width` bits."""
@@ -246,7 +261,7 @@ class Lanes:
         return kind(self.engine, self.raw)
 
     def to(self, kind: type[L]) -> L:
-        """The value converted to another type: extension, truncation, or a float conversion to nearest even."""
+        """The value converted to another type: extension, truncation, or a float conversion rounded by MODE."""
         op = _conversion(type(self), kind)
         return self.bits(kind) if op is None else kind(self.engine, self.engine.apply(op, kind.width, self.raw))
 
@@ -771,6 +786,30 @@ class LaneMemory(Protocol):
         ...
 
 
+class HardwareRegisters(Protocol):
+    """The registers that S_GETREG and S_SETREG name by number. [CDNA4 ISA 3, 12.2]"""
+
+    def read(self, number: int) -> U32:
+        """The whole register; 0 for one that does not exist."""
+        ...
+
+    def write(self, number: int, value: U32) -> None:
+        """Writes what a user program may write of it: MODE; anything else stays as it is."""
+        ...
+
+
+class ScalarFile(Protocol):
+    """The SGPRs under a number that is only known when the instruction runs. [CDNA4 ISA 5.7]"""
+
+    def read(self, index: U32) -> U32:
+        """SGPR `index`; SGPR 0 where there is none of that number."""
+        ...
+
+    def write(self, index: U32, value: U32) -> None:
+        """Writes SGPR `index`; nothing where there is none of that number."""
+        ...
+
+
 class ScalarMemory(Protocol):
     """Memory as SMEM sees it: one scalar byte address."""
 
@@ -786,8 +825,6 @@ class ScalarMemory(Protocol):
         """The dwords from the scalar address on; where: a scalar, nothing is stored where it is false."""
         ...
 
-    def atomic(
-        self, address: U64, operands: Sequence[L], operation: Callable[..., L], where: Mask | None = None
-    ) -> L:
+    def atomic(self, address: U64, operands: Sequence[L], operation: Callable[..., L], where: Mask | None = None) -> L:
         """The datum at the address becomes `operation(datum, *operands)`. Gives the old datum, 0 where not `where`."""
         ...

@@ -57,7 +57,7 @@ def s_getreg_b32(hardware: Hardware, simm16: int) -> U32:
 
 def _set(hardware: HardwareRegisters, value: U32, simm16: int) -> None:
     number, offset, mask = _field(simm16)
-    kept = hardware.read(number) & ~(mask << offset)
+    kept = hardware.read(number) & (~(mask << offset) & 0xFFFFFFFF)
     hardware.write(number, kept | ((value & mask) << offset))
 
 

@@ -81,7 +81,7 @@ def operands(form: str, position: int) -> Iterator[str]:
         for width in widths:
             if kind == "v" or width <= 16:
                 yield f"{kind}{first}" if width == 1 else f"{kind}[{first}:{first + width - 1}]"
-    yield from WORDS
+    yield from WORDS[form.startswith(("s_", "v_")) :]  # `off` would be the name of a symbol there
 
 
 def examples(forms: Iterable[str]) -> dict[str, str]:

@@ -27,6 +27,11 @@ def s_endpgm_saved() -> None:
     """Ends the wave; the trap handler's variant. [12.5]"""
 
 
+@sopp("s_endpgm_ordered_ps_done", 30, flow="end")
+def s_endpgm_ordered_ps_done() -> None:
+    """Ends the wave; the variant of ordered pixel shaders. [12.5]"""
+
+
 @sopp("s_branch", 2, flow="branch")
 def s_branch() -> None:
     """Jumps always. [12.5]"""
@@ -106,3 +111,5 @@ s_icache_inv = _no_effect("s_icache_inv", 19, "Invalidates the instruction cache
 s_incperflevel = _no_effect("s_incperflevel", 20, "Counts a performance event up.")
 s_decperflevel = _no_effect("s_decperflevel", 21, "Counts a performance event down.")
 s_ttracedata = _no_effect("s_ttracedata", 22, "Sends M0 to the thread trace.")
+# AMD's machine-readable ISA has it, 12.5 and LLVM's assembler do not.
+s_set_valu_coexec_mode = _no_effect("s_set_valu_coexec_mode", 31, "Says what may overlap the next vector instruction.")

@@ -31,6 +31,15 @@ typedef signed char i8; typedef short i16; typedef int i32; typedef long long i6
 #endif
 """
 
+# Every operation rounds by itself, also of the short floats, and no instruction of the host's that flushes subnormals.
+HOST_OPTIONS = (
+    "-mcpu=baseline",
+    "-ffp-contract=off",
+    *("-Xclang", "-ffloat16-excess-precision=none"),
+    *("-Xclang", "-fbfloat16-excess-precision=none"),
+    "-fno-sanitize=undefined",
+)
+
 
 @functools.cache
 def compile_c(source: str, level: str = "-O2") -> bytes:
@@ -62,12 +71,12 @@ def _kept(key: str, make: Callable[[], bytes]) -> bytes:
 def compile_for_host(source: str, level: str = "-O2") -> ctypes.CDLL:
     """C functions for this machine, as a loaded shared library."""
     FOLDER.mkdir(exist_ok=True)
-    key = hashlib.sha256(f"host|{level}|{source}".encode()).hexdigest()[:24]
+    key = hashlib.sha256(f"host|{level}|{HOST_OPTIONS}|{HEADER}{source}".encode()).hexdigest()[:24]
     target = FOLDER / f"{key}.so"
     if not target.exists():
         with tempfile.TemporaryDirectory() as folder:
             whole = Path(folder, "k.so")
-            options = (level, "-ffp-contract=off", "-shared", "-fPIC", "-fno-sanitize=undefined", "-x", "c", "-")
+            options = (level, *HOST_OPTIONS, "-shared", "-fPIC", "-x", "c", "-")
             run_tool("cc", *options, "-o", str(whole), source=HEADER + source)
             whole.replace(target)
     return ctypes.CDLL(str(target))

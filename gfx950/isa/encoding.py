@@ -180,14 +180,50 @@ def decode(code: bytes | memoryview, pc: int, base: int = 0) -> Decoded:
     return _finish(code, pc, base, encoding, instruction, bits)
 
 
+def encoding_of(instruction: Instruction, form: str) -> Encoding:
+    """The fields of a definition's form: VOP3B where a vector result stands beside a mask, MAI for matrices."""
+    if form == "VOP3" and uses_vop3b(instruction):
+        return VOP3B
+    return MAI if instruction.encoding in ("MAI", "MAI_SCALE") else ENCODINGS[form]
+
+
+def blank(instruction: Instruction, form: str, extra: str = "") -> Decoded:
+    """An instruction with its opcode and zeros for everything else. extra: "", dpp or sdwa, the dword that follows."""
+    encoding = encoding_of(instruction, form)
+    fields = dict.fromkeys(encoding.fields, 0)
+    fields["op"] = instruction.opcode + (VOP3_BASES.get(instruction.encoding, 0) if form == "VOP3" else 0)
+    decoded = Decoded(instruction, form, fields, 0, encoding.nbytes)
+    if extra:
+        fields["src0"] = DPP_CODE if extra == "dpp" else SDWA_CODE
+        extra_fields = DPP if extra == "dpp" else SDWAB if form == "VOPC" else SDWA
+        setattr(decoded, extra, dict.fromkeys(extra_fields.fields, 0))
+    if instruction.encoding == "MAI_SCALE":
+        decoded.scale = dict.fromkeys(ENCODINGS["VOP3P"].fields, 0) | {"op": 0x2C}
+    return decoded
+
+
+def encode(decoded: Decoded) -> bytes:
+    """The bytes of an instruction's fields, the inverse of `decode`; `nbytes` and `raw` are not read.
+
+    Raises ValueError for a value that its field cannot hold.
+    """
+    encoding = encoding_of(decoded.instruction, decoded.form)
+    code = encoding.pack(decoded.fields).to_bytes(encoding.nbytes, "little")
+    if decoded.scale is not None:
+        code = ENCODINGS["VOP3P"].pack(decoded.scale).to_bytes(8, "little") + code
+    extra = decoded.literal
+    if decoded.dpp is not None:
+        extra = DPP.pack(decoded.dpp)
+    elif decoded.sdwa is not None:
+        extra = (SDWAB if decoded.form == "VOPC" else SDWA).pack(decoded.sdwa)
+    return code if extra is None else code + extra.to_bytes(4, "little")
+
+
 def _finish(
     code: bytes | memoryview, pc: int, base: int, encoding: Encoding, instruction: Instruction, bits: int
 ) -> Decoded:
     form = encoding.name
-    if form == "VOP3" and uses_vop3b(instruction):
-        encoding = VOP3B
-    elif instruction.encoding == "MAI":
-        encoding = MAI
+    encoding = encoding_of(instruction, form)
     decoded = Decoded(instruction, form, encoding.unpack(bits), pc, encoding.nbytes)
     _read_extra_dword(code, pc - base, decoded)
     decoded.raw = bytes(code[pc - base : pc - base + decoded.nbytes])
@@ -198,7 +234,7 @@ def _read_extra_dword(code: bytes | memoryview, at: int, decoded: Decoded) -> No
     form, fields = decoded.form, decoded.fields
     scalar = [] if decoded.instruction.name in NO_LITERAL else ["ssrc0", "ssrc1"]
     sources = [fields[k] for k in scalar if decoded.instruction.parameter(k)] if form.startswith("SOP") else []
-    sources = sources or [fields.get("src0")]
+    sources = sources or [fields.get("src0", 0)]
     if (form, fields["op"]) in ALWAYS_LITERAL or (
         form in ("SOP1", "SOP2", "SOPC", "VOP1", "VOP2", "VOPC") and LITERAL in sources
     ):

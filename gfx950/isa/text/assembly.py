@@ -1,0 +1,235 @@
+"""Lines of assembly text as bytes: LLVM's spelling, read by the tables that print it."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from gfx950.isa.encoding import Decoded, blank, encode
+from gfx950.isa.text.catalog import SUFFIXES, mnemonics
+from gfx950.isa.text.operands import Operand, parse_integer
+from gfx950.isa.text.problems import AssemblyError, TextProblem
+from gfx950.isa.text.scalar import Branch
+from gfx950.isa.text.syntax import Syntax
+
+Symbols = Mapping[str, int]
+_LABEL = re.compile(r"\s*([A-Za-z_.$][\w.$@]*)\s*:(?!\w)")
+_SYMBOL = re.compile(r"([A-Za-z_.$][\w.$@]*)\s*(?:([-+])\s*(\w+))?")
+_DATA = {".long": 4, ".short": 2, ".byte": 1, ".quad": 8}
+
+
+@dataclass(frozen=True)
+class _Word:
+    """A piece of a line: its text, its column (from 0), and whether a comma stands before it."""
+
+    text: str
+    column: int
+    after_comma: bool
+
+
+@dataclass
+class _Statement:
+    """One instruction or directive with its place."""
+
+    text: str
+    line: int
+    column: int
+    pc: int = 0
+
+
+def assemble(text: str, pc: int = 0, symbols: Symbols | None = None) -> bytes:
+    """The bytes of assembly text: instructions, labels, `.long` and its like, comments (`//`, `;`, `/* */`).
+
+    pc: the address of the first byte; symbols: addresses of names that the text does not define. Raises AssemblyError,
+    which is a ValueError, naming line, column and what was expected.
+    """
+    statements, labels = _statements(text)
+    known = dict(symbols or {})
+    sizes = [len(_assemble(s, dict.fromkeys(labels, pc) | known)) for s in statements]
+    at, addresses = pc, []
+    for size in sizes:
+        addresses.append(at)
+        at += size
+    addresses.append(at)
+    known |= {name: addresses[index] for name, index in labels.items()}
+    for statement, address in zip(statements, addresses, strict=False):
+        statement.pc = address
+    return b"".join(_assemble(s, known) for s in statements)
+
+
+def _statements(text: str) -> tuple[list[_Statement], dict[str, int]]:
+    """The statements, and for each label the number of the statement it stands before."""
+    statements: list[_Statement] = []
+    labels: dict[str, int] = {}
+    blanked = re.sub(r"/\*.*?\*/", lambda m: re.sub(r"[^\n]", " ", m[0]), text, flags=re.DOTALL)
+    for number, line in enumerate(blanked.split("\n"), 1):
+        rest = re.split(r"//|;", line)[0].rstrip()
+        start = 0
+        while (match := _LABEL.match(rest, start)) is not None:
+            if match[1] in labels:
+                raise AssemblyError(f"line {number}: label {match[1]!r} is defined twice", number, match.start(1) + 1)
+            labels[match[1]] = len(statements)
+            start = match.end()
+        body = rest[start:]
+        if body.strip():
+            column = start + len(body) - len(body.lstrip())
+            statements.append(_Statement(body.strip(), number, column))
+    return statements, labels
+
+
+def _error(statement: _Statement, column: int, message: str) -> AssemblyError:
+    at = statement.column + column + 1
+    return AssemblyError(f"line {statement.line}, column {at}: {message}; in `{statement.text}`", statement.line, at)
+
+
+def _assemble(statement: _Statement, symbols: Symbols) -> bytes:
+    mnemonic, _, rest = statement.text.partition(" ")
+    mnemonic = mnemonic.strip()
+    if mnemonic in _DATA:
+        return _data(statement, mnemonic, rest)
+    ways = mnemonics().get(mnemonic)
+    if ways is None:
+        raise _error(statement, 0, _unknown(mnemonic))
+    problems: list[tuple[int, str]] = []
+    for syntax in ways:
+        try:
+            return encode(_read(syntax, statement, rest, symbols))
+        except _Misread as problem:
+            problems.append((problem.column, problem.message))
+    column, message = max(problems, key=lambda p: p[0])
+    raise _error(statement, column, message)
+
+
+def _unknown(mnemonic: str) -> str:
+    near = difflib.get_close_matches(mnemonic, mnemonics(), n=3)
+    base = next((mnemonic.removesuffix(s) for s in SUFFIXES if mnemonic.endswith(s)), "")
+    if base in mnemonics():
+        forms = ", ".join(dict.fromkeys(s.mnemonic for s in mnemonics()[base]))
+        return f"{base} has no form {mnemonic}; it has {forms}"
+    return f"no gfx950 instruction is called {mnemonic!r}; nearest: {', '.join(near) or 'none'}"
+
+
+def _data(statement: _Statement, directive: str, rest: str) -> bytes:
+    size = _DATA[directive]
+    try:
+        numbers = [parse_integer(part.strip()) for part in rest.split(",")]
+        return b"".join((n & (1 << 8 * size) - 1).to_bytes(size, "little") for n in numbers)
+    except TextProblem as problem:
+        raise _error(statement, len(directive) + 1, str(problem)) from None
+
+
+class _Misread(Exception):
+    """A way of writing that a statement is not: the column, and why."""
+
+    def __init__(self, column: int, message: str) -> None:
+        super().__init__(column, message)
+        self.column = column
+        self.message = message
+
+
+def _read(syntax: Syntax, statement: _Statement, rest: str, symbols: Symbols) -> Decoded:
+    """The instruction's bits, read in one way: modifiers first, for some say how wide an operand is."""
+    decoded = blank(syntax.instruction, syntax.form, syntax.extra)
+    decoded.pc = statement.pc
+    for slot, value in (*syntax.defaults, *syntax.fixed):
+        slot.put(decoded, value)
+    start = len(statement.text) - len(rest)
+    words = [_Word(rest.strip(), start, False)] if syntax.any_operands else _words(rest, start)
+    operands = _read_modifiers(syntax, decoded, words)
+    if len(operands) != len(syntax.operands):
+        at = operands[len(syntax.operands)].column if len(operands) > len(syntax.operands) else len(statement.text)
+        counted = f"{len(syntax.operands)} operand{'s' if len(syntax.operands) != 1 else ''}"
+        raise _Misread(at, f"{syntax.mnemonic} takes {counted}, found {len(operands)}")
+    for index, (operand, word) in enumerate(zip(syntax.operands, operands, strict=True)):
+        if index and not word.after_comma:
+            raise _Misread(word.column, f"expected a comma before {word.text!r}")
+        with _at(word):
+            _read_operand(operand, decoded, word.text, symbols)
+    return _checked(syntax, decoded, len(statement.text))
+
+
+def _checked(syntax: Syntax, decoded: Decoded, end: int) -> Decoded:
+    for slot, value in syntax.fixed:
+        if slot.get(decoded) != value:
+            name = getattr(slot, "name", "a field")
+            raise _Misread(
+                end, f"{syntax.mnemonic} with these operands needs {name} = {value}, not {slot.get(decoded)}"
+            )
+    return decoded
+
+
+@contextmanager
+def _at(word: _Word) -> Iterator[None]:
+    """Gives what cannot be read the column of its word."""
+    try:
+        yield
+    except TextProblem as problem:
+        raise _Misread(word.column, str(problem)) from None
+
+
+def _read_operand(operand: Operand, decoded: Decoded, text: str, symbols: Symbols) -> None:
+    if not isinstance(operand, Branch) or re.fullmatch(r"[-+]?\d\w*", text):
+        operand.read(decoded, text)
+        return
+    match = _SYMBOL.fullmatch(text)
+    if match is None or match[1] not in symbols:
+        raise TextProblem(f"expected a distance in words or a known label, found {text!r}")
+    more = parse_integer(f"{match[2]}{match[3]}") if match[2] else 0
+    distance, left = divmod(symbols[match[1]] + more - decoded.pc - 4, 4)
+    if left or not -0x8000 <= distance <= 0x7FFF:
+        raise TextProblem(f"{text} is {4 * distance + left} bytes away: a branch reaches words within -32768..32767")
+    operand.read(decoded, str(distance))
+
+
+def _read_modifiers(syntax: Syntax, decoded: Decoded, words: list[_Word]) -> list[_Word]:
+    """Reads what are modifiers of this way; gives back the rest, the operands."""
+    table = {name: modifier for modifier in syntax.modifiers for name in modifier.words}
+    operands, seen = [], set()
+    for word in words:
+        head, colon, argument = word.text.partition(":")
+        modifier = table.get(head + colon) if not head.endswith("]") else None
+        if modifier is None:
+            operands.append(word)
+            continue
+        if head in seen:
+            raise _Misread(word.column, f"{head} is given twice")
+        seen.add(head)
+        with _at(word):
+            modifier.read(decoded, head + colon, argument.strip())
+    return operands
+
+
+def _words(rest: str, start: int) -> list[_Word]:
+    """The pieces between blanks and commas that no bracket, bar or quote holds together."""
+    words: list[_Word] = []
+    depth, bars, begin, comma = 0, 0, -1, False
+    for i, letter in enumerate(rest + ","):
+        outside = depth == 0 and bars % 2 == 0
+        if outside and letter in ", \t":
+            if begin >= 0:
+                words.append(_Word(rest[begin:i].strip(), start + begin, comma))
+                comma = False
+            begin = -1
+            comma = comma or letter == ","
+            continue
+        depth += (letter in "[(") - (letter in "])")
+        bars += letter == "|"
+        begin = i if begin < 0 else begin
+    if begin >= 0:
+        raise _Misread(start + begin, f"a bracket or bar of {rest[begin:].strip()!r} is not closed")
+    return _joined(words)
+
+
+def _joined(words: list[_Word]) -> list[_Word]:
+    """`offset: 4` and `- v1` as one word."""
+    joined: list[_Word] = []
+    for word in words:
+        before = joined[-1] if joined else None
+        if before is not None and not word.after_comma and (before.text.endswith(":") or before.text == "-"):
+            joined[-1] = _Word(before.text + word.text, before.column, before.after_comma)
+        else:
+            joined.append(word)
+    return joined

@@ -120,8 +120,8 @@ class Buffer:
     """A buffer as one instruction sees it; methods load, store and operate, lanes out of range left out.
 
     descriptor: four scalars. index: the VGPR index, None without IDXEN. offset: VGPR plus immediate offset, 64 lanes.
-    soffset: a scalar. instruction_format: DFMT and NFMT of an MTBUF instruction; else None: FORMAT instructions take the
-    descriptor's. formatted: the access converts formats, so the stride has 14 bits whatever add-tid says.
+    soffset: a scalar. instruction_format: DFMT and NFMT of an MTBUF instruction; else None: FORMAT instructions take
+    the descriptor's. formatted: the access converts formats, so the stride has 14 bits whatever add-tid says.
     """
 
     memory: LaneMemory

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from gfx950.evidence import Evidence, rule
 from gfx950.isa.buffer_addressing import Buffer, model
-from gfx950.lanes import F16, F32, F64, I16, I32, U16, U32, Engine, Mask
+from gfx950.lanes import F16, F32, F64, I16, I32, U16, U32, Engine, Float, Mask
 
 FIELDS = rule(
     "buffer.format_fields",
@@ -41,8 +41,9 @@ D16_FORMAT = rule(
     "buffer.format_d16",
     Evidence.chosen,
     "CDNA4 ISA 9.1.3, 9.1.11; the pseudo-code of 12.13 widens before it converts, which is wrong for floats",
-    "D16 FORMAT components are f16 where the 32-bit form has f32, rounded from it to nearest even; integers are the low"
-    " 16 bits of the loaded number and are extended by their sign for a store. 16-bit floats pass unchanged.",
+    "D16 FORMAT components are f16 where the 32-bit form has f32, the exact number rounded once to nearest even;"
+    " integers are the low 16 bits and are extended by their sign for a store. A load moves the bits of 16-, 11- and"
+    " 10-bit floats.",
 )
 UNLISTED = rule(
     "buffer.format_unlisted",
@@ -182,7 +183,12 @@ def load_format(buffer: Buffer, element: ElementFormat, count: int, d16: bool = 
     for nbytes in element.sizes:
         found = buffer.load_whole(nbytes, covered & (size == nbytes))
         words[: len(found)] = [word | new for word, new in zip(words, found, strict=False)]
-    with _exact(buffer.engine):
+    return unpacked(words, element, count, d16)
+
+
+def unpacked(words: Sequence[U32], element: ElementFormat, count: int, d16: bool = False) -> list[U32]:
+    """`count` components of elements in four dwords, each as a register holds it or, with d16, as 16 low bits."""
+    with _exact(element.engine):
         fields = [_loaded(words, element, component, d16) for component in range(COMPONENTS)]
         return [_selected(fields, element, component, d16) for component in range(count)]
 
@@ -194,46 +200,44 @@ def _loaded(words: Sequence[U32], element: ElementFormat, component: int, d16: b
     for number in range(1, component + 1):  # component n lies in dword n at most
         word = (field.word == number).select(words[number], word)
     bits = (word >> field.shift) & field.mask
-    value = _number(bits, field, element.number)
-    if not d16:
-        return value
-    half = field.is_wide(16) & _is_one_of(element.number, (FLOAT,), element.engine)
-    rounded = half.select(bits, value.bits(F32).to(F16).bits(U16).to(U32))
-    return element.is_float.select(rounded, value & 0xFFFF)
-
-
-def _number(bits: U32, field: Field, number: Code) -> U32:
-    """A field's bits as f32 or as a 32-bit integer."""
     spare = U32.constant(bits.engine, 32) - field.width
-    signed = ((bits << spare).bits(I32) >> spare.bits(I32)).bits(U32)
-    whole = field.is_wide(32) | field.is_wide(0)
+    signed = (bits << spare).bits(I32) >> spare.bits(I32)
+    kept = field.is_wide(32)  # such a field is an f32 or an integer as it stands
+    float_bits = _half_of(bits.bits(F32)) if d16 else bits
 
-    def quotient(value: F32, largest: U32) -> U32:
-        return whole.select(bits, (value / largest.to(F32)).bits(U32))
+    def integer(value: U32) -> U32:
+        return value & 0xFFFF if d16 else value
 
-    def snorm() -> U32:
-        ratio = quotient(signed.bits(I32).to(F32), field.mask >> 1)
-        return whole.select(bits, (ratio > 0xBF800000).select(0xBF800000, ratio))  # more negative than -1.0
+    def float_of(value: U32 | I32, divisor: U32 | None = None) -> U32:
+        wide = value.to(F64 if d16 else F32)
+        quotient = wide if divisor is None else wide / divisor.to(type(wide))
+        made = _half_of(quotient) if d16 else quotient.bits(U32)
+        return kept.select(float_bits, field.is_wide(0).select(0, made))
 
     return _by_number_format(
-        number,
+        element.number,
         {
-            UNORM: lambda: quotient(bits.to(F32), field.mask),
-            SNORM: snorm,
-            USCALED: lambda: whole.select(bits, bits.to(F32).bits(U32)),
-            SSCALED: lambda: whole.select(bits, signed.bits(I32).to(F32).bits(U32)),
-            UINT: lambda: bits,
-            SINT: lambda: signed,
-            FLOAT: lambda: _widened(bits, field),
+            UNORM: lambda: float_of(bits, field.mask),
+            SNORM: lambda: float_of(signed.maximum(-(field.mask >> 1).bits(I32)), field.mask >> 1),
+            USCALED: lambda: float_of(bits),
+            SSCALED: lambda: float_of(signed),
+            UINT: lambda: integer(bits),
+            SINT: lambda: integer(signed.bits(U32)),
+            FLOAT: lambda: _float_field(bits, field, d16, float_bits),
         },
     )
 
 
-def _widened(bits: U32, field: Field) -> U32:
-    """Floats of 16, 11 and 10 bits, the latter two f16 without sign and low mantissa bits; other widths as they are."""
+def _half_of(value: Float) -> U32:
+    """The bits of the nearest f16."""
+    return value.to(F16).bits(U16).to(U32)
+
+
+def _float_field(bits: U32, field: Field, d16: bool, float_bits: U32) -> U32:
+    """A float of 16, 11 or 10 bits, the latter two f16 without sign and low mantissa bits; other widths as they are."""
     half = field.is_wide(16).select(bits, field.is_wide(11).select(bits << 4, bits << 5))
-    wide = half.to(U16).bits(F16).to(F32).bits(U32)
-    return _has_float(field).select(wide, bits)
+    made = half if d16 else half.to(U16).bits(F16).to(F32).bits(U32)
+    return _has_float(field).select(made, field.is_wide(32).select(float_bits, bits))
 
 
 def _has_float(field: Field) -> Mask:
@@ -260,23 +264,23 @@ def store_format(buffer: Buffer, element: ElementFormat, components: Sequence[U3
     buffer = buffer.as_format()
     size = element.nbytes
     covered = buffer.in_range(size)
-    with _exact(buffer.engine):
-        words = _element(element, components, d16)
+    words = packed(components, element, d16)
     for nbytes in element.sizes:
         buffer.store_whole(words[: max(1, nbytes // 4)], nbytes, covered & (size == nbytes))
 
 
-def _element(element: ElementFormat, components: Sequence[U32], d16: bool) -> list[U32]:
-    """The dwords of an element."""
+def packed(components: Sequence[U32], element: ElementFormat, d16: bool = False) -> list[U32]:
+    """The four dwords of the elements that the components make; the inverse of `unpacked`."""
     words = [U32.constant(element.engine, 0).splat() for _ in range(COMPONENTS)]
-    for number in range(COMPONENTS):
-        field = element.field(number)
-        value = _source(element, components, number)
-        if value is None:
-            continue
-        bits = _stored(value, field, element, d16) << field.shift
-        for word in range(number + 1):
-            words[word] = words[word] | (field.word == word).select(bits, 0)
+    with _exact(element.engine):
+        for number in range(COMPONENTS):
+            value = _source(element, components, number)
+            if value is None:
+                continue
+            field = element.field(number)
+            bits = _stored(value, field, element, d16) << field.shift
+            for word in range(number + 1):
+                words[word] = words[word] | (field.word == word).select(bits, 0)
     return words
 
 

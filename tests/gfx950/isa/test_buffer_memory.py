@@ -107,9 +107,9 @@ def wave():
     WAVE.lds = np.full(2048, 0xEE, np.uint8)
     for index in range(10, 30):
         WAVE.vgprs[index] = np.frombuffer(random.Random(index).randbytes(256), dtype=np.uint32)
-    kept = BYTES[: 8 << 20].copy()
+    kept = BYTES[: 2 << 20].copy()
     yield WAVE
-    BYTES[: 8 << 20] = kept
+    BYTES[: 2 << 20] = kept
     use_model(DEFAULT)
 
 
@@ -222,7 +222,7 @@ def test_loads_by_random_descriptors(wave, assemble_lines, name):
 
 def stored(access, lanes, data_of, nbytes, step=4):
     """The bytes after a store: pieces of `step` bytes, each checked by itself."""
-    after = BYTES[: 8 << 20].copy()
+    after = BYTES[: 2 << 20].copy()
     for n in lanes:
         address, covered = access.lane(n)
         data = data_of(n)
@@ -245,9 +245,9 @@ def test_stores_by_random_descriptors(wave, assemble_lines, name):
         replace(a, descriptor=replace(a.descriptor, add_tid=0), index=None, offset=spread, immediate=4 * n)
         for n, a in enumerate(accesses)
     ]
-    tiles = Descriptor(ORIGIN + BASE, 256, 1, 5, index_stride=1, add_tid=1)
+    tiles = Descriptor(ORIGIN + BASE, 256, 1, 5, index_stride=1, add_tid=1, dfmt=0)
     accesses.append(Access(tiles, offset=[16 * (n % 3) for n in LANES], soffset=12))
-    accesses.append(Access(replace(tiles, add_tid=0, stride=20, records=30), index=list(LANES)))
+    accesses.append(Access(replace(tiles, add_tid=0, stride=20, records=30, dfmt=4), index=list(LANES)))
     texts = [f"buffer_store_{name} {register_text(count)}, {addressing(a)}" for a in accesses]
     changed = 0
     for access, code in zip(accesses, assemble_lines(texts), strict=True):
@@ -258,9 +258,9 @@ def test_stores_by_random_descriptors(wave, assemble_lines, name):
             lambda n: (lane_value(wave.vgprs, n, count) >> shift & 2 ** (8 * nbytes) - 1).to_bytes(nbytes, "little"),
             nbytes,
         )
-        changed += (want != BYTES[: 8 << 20]).sum()
+        changed += (want != BYTES[: 2 << 20]).sum()
         wave.step(decode(code, 0))
-        assert (BYTES[: 8 << 20] == want).all()
+        assert (BYTES[: 2 << 20] == want).all()
     assert changed > 100 * nbytes
 
 
@@ -505,6 +505,7 @@ def test_loads_to_lds(wave, assemble, name):
                 expected[place : place + 4] = list((value >> 32 * word & 0xFFFFFFFF).to_bytes(4, "little"))
     old = wave.vgprs.copy()
     run(wave, assemble, f"buffer_load_{name} {addressing(access)} lds")
+    run(wave, assemble, "s_waitcnt vmcnt(0)")  # the data land here
     assert (wave.lds == expected).all()
     assert (wave.vgprs == old).all()
 

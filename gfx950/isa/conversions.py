@@ -7,9 +7,20 @@ from gfx950.evidence import Evidence, rule
 from gfx950.formats import BF16 as BF16_FORMAT
 from gfx950.formats import E4M3FN, E5M2, Format
 from gfx950.formats import F16 as F16_FORMAT
-from gfx950.isa.lane_arithmetic import ARITHMETIC, ARITHMETIC_F16, by_mode, clamped, limited, saturated
+from gfx950.isa.lane_arithmetic import (
+    CONVERSION,
+    EXACT,
+    FP16_OVFL,
+    NEAREST,
+    as_output,
+    by_mode,
+    clamped,
+    limited,
+    saturated,
+    with_mode,
+)
 from gfx950.isa.registry import Bf16, vop1, vop3
-from gfx950.lanes import B32, F16, F32, F64, I16, I32, I64, U16, U32, U64, join
+from gfx950.lanes import B32, F16, F32, F64, FLOAT_DENORM, FLOAT_NAN, I16, I32, I64, U16, U32, U64, join
 
 NARROW = (
     formats.ROUNDING,
@@ -28,11 +39,23 @@ STOCHASTIC = rule(
     "The top bits of S1, as many as a normal result drops, are added as a fraction of one step of the result, carries"
     " go on into the exponent, and the sum is truncated.",
 )
+NEAREST_EVEN = rule(
+    "convert.nearest_even",
+    Evidence.spec,
+    "CDNA4 ISA 12.11 V_CVT_PK_F16_F32, V_CVT_PK_BF16_F32",
+    "Rounded to nearest even whatever MODE says.",
+)
 TOWARD_ZERO = rule(
     "convert.pkrtz",
     Evidence.spec,
     "CDNA4 ISA 12.11 V_CVT_PKRTZ_F16_F32",
     "Rounded toward zero whatever MODE says; a finite value over the maximum becomes the maximum.",
+)
+BF16_DENORM = rule(
+    "convert.bf16_denorm",
+    Evidence.chosen,
+    "the manual gives bf16 no denormal field of its own; it has the exponents of f32",
+    "On the way to bf16 denormals are flushed unless MODE's f32 field keeps them on both sides.",
 )
 SATURATED_PACK = rule(
     "convert.pack_integer",
@@ -89,7 +112,8 @@ def narrowed(value: F32, form: Format) -> U32:
         return _special_codes(value, magnitude, normal, form)
     # Adding 2^23 smallest steps leaves the rounded number of steps in the low mantissa bits.
     steps_bias = 2.0 ** (23 + 1 - form.bias - form.mantissa_bits)
-    steps = (magnitude.bits(F32) + steps_bias).bits(U32) - F32.constant_bits(steps_bias)
+    with with_mode(value.engine, **EXACT):
+        steps = (magnitude.bits(F32) + steps_bias).bits(U32) - F32.constant_bits(steps_bias)
     small = magnitude < (128 - form.bias << 23)
     return _special_codes(value, magnitude, small.select(steps, normal), form)
 
@@ -112,7 +136,8 @@ def widened(code: U32, form: Format) -> F32:
     magnitude = code & ((1 << form.bits - 1) - 1)
     sign = ((code >> form.bits - 1) & 1) << 31
     normal = (magnitude << _dropped(form)) + (127 - form.bias << 23)
-    small = (magnitude.to(F32) * 2.0 ** (1 - form.bias - form.mantissa_bits)).bits(U32)
+    with with_mode(code.engine, **EXACT):  # bf16's are f32 denormals
+        small = (magnitude.to(F32) * 2.0 ** (1 - form.bias - form.mantissa_bits)).bits(U32)
     bits = (magnitude < (1 << form.mantissa_bits)).select(small, normal)
     first_nan = form.max_code + 1
     if form.infinities:
@@ -173,7 +198,7 @@ def v_cvt_sr_bf16_f32(src0: F32, src1: U32, vdst: B32, op_sel: int = 0) -> B32:
     return into_word(vdst, narrowed_stochastic(src0, src1, BF16_FORMAT), op_sel)
 
 
-@vop3("v_cvt_pk_bf16_f32", 0x268, rules=(formats.ROUNDING, formats.SUBNORMALS, formats.NAN_CODE))
+@vop3("v_cvt_pk_bf16_f32", 0x268, rules=(NEAREST_EVEN, formats.ROUNDING, BF16_DENORM, formats.NAN_CODE))
 def v_cvt_pk_bf16_f32(src0: F32, src1: F32, clamp: int = 0) -> B32:
     """S0 and S1 as bf16, S0 low, to nearest even. [12.11]"""
     return _packed(clamped(by_mode(src0), clamp), clamped(by_mode(src1), clamp), BF16_FORMAT)
@@ -221,13 +246,13 @@ def half(value: F32) -> F16:
     return limited(value.to(F16), value)
 
 
-@vop1("v_cvt_f16_f32", 10, rules=ARITHMETIC_F16)
+@vop1("v_cvt_f16_f32", 10, rules=(*CONVERSION, FP16_OVFL))
 def v_cvt_f16_f32(src0: F32) -> F16:
     """f32 to f16. [12.8]"""
     return half(src0)
 
 
-@vop1("v_cvt_f32_f16", 11, rules=ARITHMETIC)
+@vop1("v_cvt_f32_f16", 11, rules=(FLOAT_DENORM, FLOAT_NAN))
 def v_cvt_f32_f16(src0: F16) -> F32:
     """f16 to f32. [12.8]"""
     return src0.to(F32)
@@ -237,10 +262,11 @@ def _pair(low: F16 | U16 | I16, high: F16 | U16 | I16) -> B32:
     return low.bits(U16).to(U32) | (high.bits(U16).to(U32) << 16)
 
 
-@vop3("v_cvt_pk_f16_f32", 0x267, rules=ARITHMETIC_F16)
+@vop3("v_cvt_pk_f16_f32", 0x267, rules=(NEAREST_EVEN, FLOAT_DENORM, FLOAT_NAN, FP16_OVFL))
 def v_cvt_pk_f16_f32(src0: F32, src1: F32, clamp: int = 0) -> B32:
     """S0 and S1 as f16, S0 low, to nearest even. [12.11]"""
-    return _pair(clamped(half(src0), clamp), clamped(half(src1), clamp))
+    with with_mode(src0.engine, **NEAREST):
+        return _pair(clamped(half(src0), clamp), clamped(half(src1), clamp))
 
 
 def _toward_zero(value: F32) -> F16:
@@ -250,10 +276,10 @@ def _toward_zero(value: F32) -> F16:
     small = (magnitude.bits(F32) * 2.0**24).to(U32)
     code = (magnitude < (113 << 23)).select(small, normal)
     finite = (code | ((value.bits(U32) >> 31) << 15)).to(U16).bits(F16)
-    return (magnitude < 0x7F800000).select(by_mode(finite), value.to(F16))
+    return (magnitude < 0x7F800000).select(as_output(finite), value.to(F16))
 
 
-@vop3("v_cvt_pkrtz_f16_f32", 0x296, intrinsic="llvm.amdgcn.cvt.pkrtz", rules=(TOWARD_ZERO, *ARITHMETIC))
+@vop3("v_cvt_pkrtz_f16_f32", 0x296, intrinsic="llvm.amdgcn.cvt.pkrtz", rules=(TOWARD_ZERO, FLOAT_DENORM, FLOAT_NAN))
 def v_cvt_pkrtz_f16_f32(src0: F32, src1: F32, clamp: int = 0) -> B32:
     """S0 and S1 as f16, S0 low, toward zero. [12.11]"""
     return _pair(clamped(_toward_zero(src0), clamp), clamped(_toward_zero(src1), clamp))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import TypeVar
 
 from gfx950.evidence import Evidence, rule
@@ -10,6 +13,7 @@ from gfx950.lanes import (
     FLOAT_DENORM,
     FLOAT_NAN,
     FLOAT_ROUND,
+    FLOAT_ROUND_FIELD,
     I32,
     I64,
     MANTISSA_BITS,
@@ -17,6 +21,7 @@ from gfx950.lanes import (
     U32,
     U64,
     Bits,
+    Engine,
     Float,
     Mask,
     Signed,
@@ -27,6 +32,9 @@ A = TypeVar("A", bound=Bits)
 X = TypeVar("X", bound=Float)
 
 ARITHMETIC = (FLOAT_ROUND, FLOAT_DENORM, FLOAT_NAN)
+CONVERSION = (FLOAT_ROUND, FLOAT_ROUND_FIELD, FLOAT_DENORM, FLOAT_NAN)
+NEAREST = {"round32": 0, "round16_64": 0}
+EXACT = {**NEAREST, "denorm32": 3, "denorm16_64": 3}
 MIN_MAX = (
     rule(
         "valu.min_max",
@@ -54,6 +62,17 @@ LEGACY_MULTIPLY_ADD = rule(
 )
 
 
+@contextmanager
+def with_mode(engine: Engine, **fields: int) -> Iterator[None]:
+    """Other fields of MODE while a step is computed whose bits do not follow them: NEAREST, EXACT, or any field."""
+    before = engine.mode
+    engine.mode = replace(before, **fields)  # type: ignore[arg-type]
+    try:
+        yield
+    finally:
+        engine.mode = before
+
+
 def mantissa_bits(kind: type[Float]) -> int:
     """Stored mantissa bits of a float type."""
     return MANTISSA_BITS[kind.width]
@@ -69,6 +88,16 @@ def flush(value: X) -> X:
     """Denormals become zeros of their sign."""
     bits, width = bits_of(value), value.width
     return ((bits & infinity_bits(width)) == 0).select((bits & (1 << width - 1)).bits(type(value)), value)
+
+
+def as_input(value: X) -> X:
+    """What an operation sees of an operand: its denormals flushed where MODE does not keep those of inputs."""
+    return value if value.engine.mode.denorm(value.width) & 1 else flush(value)
+
+
+def as_output(value: X) -> X:
+    """What an operation leaves of a result: its denormals flushed where MODE does not keep those of outputs."""
+    return value if value.engine.mode.denorm(value.width) & 2 else flush(value)
 
 
 def by_mode(value: X) -> X:
@@ -142,11 +171,12 @@ def limited(result: F16, *operands: Float) -> F16:
 
 
 def clamped(value: X, clamp: int = 1) -> X:
-    """With clamp: in [0, 1]; a NaN becomes 0 with DX10_CLAMP, else it stays. [6.5, T4]"""
+    """With clamp: in [0, 1]; a NaN becomes 0 with DX10_CLAMP, else it stays; a denormal result stays. [6.5, T4]"""
     if not clamp:
         return value
     zero, one = (type(value).constant(value.engine, x) for x in (0.0, 1.0))
-    inside = (value > one).select(one, (value > zero).select(value, zero))
+    with with_mode(value.engine, **EXACT):
+        inside = (value > one).select(one, (value > zero).select(value, zero))
     return inside if value.engine.mode.dx10_clamp else value.is_nan().select(value, inside)
 
 

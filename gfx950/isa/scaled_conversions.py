@@ -23,9 +23,24 @@ from gfx950.isa.conversions import (
     narrowed_stochastic,
     widened,
 )
+from gfx950.isa.lane_arithmetic import EXACT, as_input, as_output, with_mode
 from gfx950.isa.registry import Bf16, Bf16Pair, F16Pair, F32Pair, vop3
 from gfx950.isa.vop1 import v_prng_b32
-from gfx950.lanes import B192, B512, B1024, F16, F32, I32, U16, U32, U64, join, split
+from gfx950.lanes import (
+    B192,
+    B512,
+    B1024,
+    F16,
+    F32,
+    FLOAT_DENORM,
+    FLOAT_ROUND,
+    I32,
+    U16,
+    U32,
+    U64,
+    join,
+    split,
+)
 
 SCALE = rule(
     "convert.scale",
@@ -34,25 +49,62 @@ SCALE = rule(
     "A narrow result is value / 2^(byte - 127) rounded once; a wide result is value * 2^(byte - 127) rounded once; byte"
     " 255 makes a positive NaN, which is the largest number in formats without NaN.",
 )
+SCALE_MODE = rule(
+    "convert.scale_mode",
+    Evidence.chosen,
+    "CDNA4 ISA 7.3: F32 follows MODE's denormal field, formats of 8 bits and fewer never; 12.11: narrow results to"
+    " nearest even; nothing is said of bf16 operands and of how wide results round",
+    "Denormal f32, f16 and bf16 operands are flushed by MODE (bf16: the f32 field). f32 and f16 results round and flush"
+    " by MODE, bf16 results round to nearest even and flush by the f32 field.",
+)
 RANDOM_SEQUENCE = rule(
     "convert.random_sequence",
     Evidence.spec,
     "CDNA4 ISA 7.3, 12.11 V_CVT_SCALEF32_SR_PK32_*",
     "Every further element of a stochastic conversion takes the next state of V_PRNG_B32; the register stays as it is.",
 )
-TO_NARROW = (SCALE, *NARROW, formats.NO_INFINITY, formats.NO_INFINITY_SPECIALS)
+TO_NARROW = (SCALE, SCALE_MODE, *NARROW, formats.NO_INFINITY, formats.NO_INFINITY_SPECIALS)
+TO_WIDE = (SCALE, SCALE_MODE, FLOAT_ROUND, FLOAT_DENORM)
 
 Scaler = Callable[[F32], F32]
 
 
-def scaler(scale: U32, narrowing: bool) -> Scaler:
-    """Multiplies by the scale, or divides by it; two steps, since a power may lie outside the normal floats."""
-    byte = scale.field(23, 8).bits(I32)
-    exponent = 127 - byte if narrowing else byte - 127
+def _scaler(byte: I32, exponent: I32) -> Scaler:
+    """Multiplies by 2^exponent, in two steps since that may lie outside the normal floats; NaN for byte 255."""
     first = exponent >> 1
     powers = [((e + 127) << 23).bits(F32) for e in (first, exponent - first)]
-    nan = F32(scale.engine, scale.engine.constant(0x7FC00000, 32))
+    nan = F32(byte.engine, byte.engine.constant(0x7FC00000, 32))
     return lambda value: (byte == 255).select(nan, value * powers[0] * powers[1])
+
+
+def divider(scale: U32) -> Scaler:
+    """Divides by the scale, to nearest even, denormal quotients kept [rule convert.scale_mode]."""
+    byte = scale.field(23, 8).bits(I32)
+    apply = _scaler(byte, 127 - byte)
+
+    def divide(value: F32) -> F32:
+        seen = as_input(value)
+        with with_mode(scale.engine, **EXACT):
+            return apply(seen)
+
+    return divide
+
+
+def multiplier(scale: U32, target: str) -> Scaler:
+    """Multiplies by the scale; a code of 8 bits or fewer times a power of two is exact in f32 unless it overflows."""
+    byte = scale.field(23, 8).bits(I32)
+    exponent = byte - 127
+    if target == "f16":  # already beyond all of f16, and in f32 still finite
+        exponent = exponent.minimum(60)
+    fields = EXACT if target == "bf16" else {"denorm32": 3}
+    apply = _scaler(byte, exponent)
+
+    def multiply(value: F32) -> F32:
+        with with_mode(scale.engine, **fields):
+            product = apply(value)
+        return product if target == "f16" else as_output(product)
+
+    return multiply
 
 
 def _wide(value: F32 | F16 | U16) -> F32:
@@ -72,13 +124,13 @@ def _into(old: U32, code: U32, bits: int, op_sel: int) -> U32:
 
 
 def _nearest_pair(values: Sequence[F32], scale: U32, form: Format) -> U32:
-    apply = scaler(scale, True)
+    apply = divider(scale)
     low, high = (narrowed(apply(v), form) for v in values)
     return low | (high << form.bits)
 
 
 def _stochastic(values: Sequence[F32], random: U32, scale: U32, form: Format) -> list[U32]:
-    apply, codes = scaler(scale, True), []
+    apply, codes = divider(scale), []
     for value in values:
         codes.append(narrowed_stochastic(apply(value), random, form))
         random = v_prng_b32(random)
@@ -171,7 +223,7 @@ def _define_block(opcode: int, name: str, form: Format, source: str, stochastic:
     """32 numbers to 6 bits."""
 
     def nearest(src0: Any, src1: Any) -> Any:
-        apply = scaler(src1, True)
+        apply = divider(src1)
         return _packed6([narrowed(apply(v), form) for v in _elements(src0, source)])
 
     def random(src0: Any, src1: Any, src2: Any) -> Any:
@@ -192,7 +244,7 @@ def _define_two_blocks(opcode: int, name: str, form: Format) -> None:
     """2 x 16 numbers to 6 bits, alternating."""
 
     def body(src0: Any, src1: Any, src2: Any) -> Any:
-        apply = scaler(src2, True)
+        apply = divider(src2)
         pairs = zip(src0.words, src1.words, strict=True)
         return _packed6([narrowed(apply(word.bits(F32)), form) for pair in pairs for word in pair])
 
@@ -212,32 +264,32 @@ def _define_widened_pair(opcode: int, name: str, form: Format, target: str) -> N
     """Two numbers back to a wide type."""
 
     def body(src0: Any, src1: Any, op_sel: int = 0) -> Any:
-        apply = scaler(src1, False)
+        apply = multiplier(src1, target)
         part = src0 >> 16 * (op_sel & 1) if form.bits == 8 else src0 >> 8 * (op_sel & 3)
         low, high = (_wide_code(apply(widened(part >> shift, form)), target) for shift in (0, form.bits))
         return join(low, high) if target == "f32" else low | (high << 16)
 
     types = {"src0": U32, "src1": U32, "op_sel": int, "return": U64 if target == "f32" else U32}
     text = f"Two {form.name} numbers times the scale as {target}"
-    _define(f"pk_{target}_{name}", opcode, body, types, text, (SCALE, formats.NAN_CODE))
+    _define(f"pk_{target}_{name}", opcode, body, types, text, (*TO_WIDE, formats.NAN_CODE))
 
 
 def _define_widened(opcode: int, name: str, form: Format, target: str) -> None:
     """One number back to f32 or f16."""
 
     def body(src0: Any, src1: Any, op_sel: int = 0) -> Any:
-        value = scaler(src1, False)(widened(src0 >> 8 * (op_sel & 3), form))
+        value = multiplier(src1, target)(widened(src0 >> 8 * (op_sel & 3), form))
         return value if target == "f32" else half(value)
 
     types = {"src0": U32, "src1": U32, "op_sel": int, "return": _ONE[target]}
-    _define(f"{target}_{name}", opcode, body, types, f"One {form.name} number times the scale as {target}", (SCALE,))
+    _define(f"{target}_{name}", opcode, body, types, f"One {form.name} number times the scale as {target}", TO_WIDE)
 
 
 def _define_widened_block(opcode: int, name: str, form: Format, target: str) -> None:
     """32 numbers back to a wide type."""
 
     def body(src0: Any, src1: Any) -> Any:
-        apply = scaler(src1, False)
+        apply = multiplier(src1, target)
         codes = [_wide_code(apply(widened(_code6(src0, i), form)), target) for i in range(32)]
         if target == "f32":
             return B1024(codes)
@@ -245,7 +297,7 @@ def _define_widened_block(opcode: int, name: str, form: Format, target: str) -> 
 
     types = {"src0": B192, "src1": U32, "return": B1024 if target == "f32" else B512}
     _define(
-        f"pk32_{target}_{name}", opcode, body, types, f"32 {form.name} numbers times the scale as {target}", (SCALE,)
+        f"pk32_{target}_{name}", opcode, body, types, f"32 {form.name} numbers times the scale as {target}", TO_WIDE
     )
 
 

@@ -4,7 +4,21 @@ from __future__ import annotations
 
 from gfx950.arithmetic import transcendental
 from gfx950.evidence import Evidence, rule
-from gfx950.isa.lane_arithmetic import ARITHMETIC, FP16_OVFL, X, bits_of, by_mode, flush, limited, mantissa_bits, quiet
+from gfx950.isa.lane_arithmetic import (
+    ARITHMETIC,
+    CONVERSION,
+    EXACT,
+    FP16_OVFL,
+    NEAREST,
+    X,
+    as_input,
+    as_output,
+    bits_of,
+    limited,
+    mantissa_bits,
+    quiet,
+    with_mode,
+)
 from gfx950.isa.registry import Exec, Scalar32, ToSrc0, vop1
 from gfx950.lanes import (
     B32,
@@ -40,17 +54,33 @@ TO_INTEGER = (
     ),
 )
 FROM_INTEGER = (FLOAT_ROUND,)
+FLOOR_TO_INTEGER = rule(
+    "valu.cvt_flr_rpi",
+    Evidence.chosen,
+    "CDNA4 ISA 12.8: both ignore the rounding mode; V_CVT_RPI_I32_F32 is good to 0.5 ULP, which the sum S0 + 0.5"
+    " rounded to f32 is not (0.49999997 would give 1); LLVM marks neither as a reader of MODE",
+    "V_CVT_FLR is floor(S0), V_CVT_RPI floor(S0 + 0.5) of the exact sum, so that halves go up (0.5 to 1, -0.5 to 0);"
+    " MODE's rounding and denormal fields do not count: V_CVT_FLR of a negative denormal is -1.",
+)
 FRACTION = rule(
     "valu.fract",
     Evidence.spec,
-    "CDNA4 ISA 12.8 V_FRACT_F32",
-    "S0 - floor(S0), at most the largest number below 1.",
+    "CDNA4 ISA 12.8 V_FRACT_F32, V_FRACT_F64",
+    "S0 + -floor(S0), rounded by MODE, at most the largest number below 1.",
+)
+FRACTION_F16 = rule(
+    "valu.fract_f16",
+    Evidence.chosen,
+    "CDNA4 ISA 12.8 has the limit in the notes of V_FRACT_F32 and V_FRACT_F64, not of V_FRACT_F16; LLVM selects all"
+    " three for the minimum of x - floor(x) and the largest number below 1",
+    "V_FRACT_F16 has the same limit as the wider ones: 0x3bff.",
 )
 APPROXIMATE_F64 = rule(
     "valu.transcendental_f64",
     Evidence.chosen,
     "the manual gives V_RCP_F64, V_RSQ_F64 and V_SQRT_F64 an accuracy, no bits; LLVM refines their results",
-    "Correctly rounded (V_RSQ_F64: square root, then quotient).",
+    "Correctly rounded to nearest even (V_RSQ_F64: square root, then quotient) whatever MODE's rounding field says;"
+    " denormals by MODE.",
 )
 LEGACY = rule(
     "transcendental.legacy",
@@ -82,17 +112,14 @@ def native_f32(name: str, value: F32) -> F32:
 
 def native_turns(name: str, value: F32) -> F32:
     """As `native_f32`, for v_sin and v_cos: MODE says what becomes of denormals."""
-    denormals = value.engine.mode.denorm(32)
-    result = native_f32(name, value if denormals & 1 else flush(value))
-    return result if denormals & 2 else flush(result)
+    return as_output(native_f32(name, as_input(value)))
 
 
 def native_f16(name: str, value: F16) -> F16:
     """An f16 function by the name of its native, which works on 32-bit lanes and leaves MODE's denormals to this."""
-    engine, denormals = value.engine, value.engine.mode.denorm(16)
-    wide = (value if denormals & 1 else flush(value)).bits(U16).to(U32)
-    result = U32(engine, engine.native(name, [wide.raw], 0)[0]).to(U16).bits(F16)
-    return result if denormals & 2 else flush(result)
+    engine = value.engine
+    wide = as_input(value).bits(U16).to(U32)
+    return as_output(U32(engine, engine.native(name, [wide.raw], 0)[0]).to(U16).bits(F16))
 
 
 # ---- moves -----------------------------------------------------------------------------------------------------------
@@ -217,16 +244,18 @@ def v_cvt_i32_f32(src0: F32) -> I32:
     return src0.to(I32)
 
 
-@vop1("v_cvt_rpi_i32_f32", 12, rules=TO_INTEGER)
+@vop1("v_cvt_rpi_i32_f32", 12, rules=(FLOOR_TO_INTEGER, *TO_INTEGER))
 def v_cvt_rpi_i32_f32(src0: F32) -> I32:
     """floor(S0 + 0.5) as a signed integer. [12.8]"""
-    return (src0.to(F64) + 0.5).floor().to(I32)
+    with with_mode(src0.engine, **EXACT):  # the sum is exact but for numbers so small that its floor is 0 either way
+        return (src0.to(F64) + 0.5).floor().to(I32)
 
 
-@vop1("v_cvt_flr_i32_f32", 13, rules=TO_INTEGER)
+@vop1("v_cvt_flr_i32_f32", 13, rules=(FLOOR_TO_INTEGER, *TO_INTEGER))
 def v_cvt_flr_i32_f32(src0: F32) -> I32:
     """floor(S0) as a signed integer. [12.8]"""
-    return src0.floor().to(I32)
+    with with_mode(src0.engine, **EXACT):
+        return src0.floor().to(I32)
 
 
 @vop1("v_cvt_off_f32_i4", 14)
@@ -298,7 +327,7 @@ def v_cvt_i16_f16(src0: F16) -> I16:
 # ---- conversions between floats --------------------------------------------------------------------------------------
 
 
-@vop1("v_cvt_f32_f64", 15, rules=ARITHMETIC)
+@vop1("v_cvt_f32_f64", 15, rules=CONVERSION)
 def v_cvt_f32_f64(src0: F64) -> F32:
     """f64 to f32. [12.8]"""
     return src0.to(F32)
@@ -535,19 +564,22 @@ def v_cos_f16(src0: F16) -> F16:
 @vop1("v_rcp_f64", 37, intrinsic="llvm.amdgcn.rcp.f64", rules=(APPROXIMATE_F64, *ARITHMETIC))
 def v_rcp_f64(src0: F64) -> F64:
     """1 / S0. [12.8]"""
-    return F64.constant(src0.engine, 1.0) / src0
+    with with_mode(src0.engine, **NEAREST):
+        return F64.constant(src0.engine, 1.0) / src0
 
 
 @vop1("v_rsq_f64", 38, intrinsic="llvm.amdgcn.rsq.f64", rules=(APPROXIMATE_F64, *ARITHMETIC))
 def v_rsq_f64(src0: F64) -> F64:
     """1 / square root. [12.8]"""
-    return F64.constant(src0.engine, 1.0) / src0.sqrt()
+    with with_mode(src0.engine, **NEAREST):
+        return F64.constant(src0.engine, 1.0) / src0.sqrt()
 
 
 @vop1("v_sqrt_f64", 40, intrinsic="llvm.amdgcn.sqrt.f64", rules=(APPROXIMATE_F64, *ARITHMETIC))
 def v_sqrt_f64(src0: F64) -> F64:
     """Square root. [12.8]"""
-    return src0.sqrt()
+    with with_mode(src0.engine, **NEAREST):
+        return src0.sqrt()
 
 
 # ---- fraction and exponent -------------------------------------------------------------------------------------------
@@ -573,7 +605,7 @@ def _finite_nonzero(value: Float) -> Mask:
 
 def _frexp_exponent(value: Float) -> I32:
     """The exponent that leaves a fraction in [0.5, 1); 0 for zeros, infinities and NaNs."""
-    bias, seen = (1 << value.width - 2 - mantissa_bits(type(value))) - 1, by_mode(value)
+    bias, seen = (1 << value.width - 2 - mantissa_bits(type(value))) - 1, as_input(value)
     return _finite_nonzero(seen).select(_normalized(seen)[1] - (bias - 1), 0)
 
 
@@ -582,9 +614,10 @@ def _frexp_mantissa(value: X) -> X:
     kind, mantissa = type(value), mantissa_bits(type(value))
     bias = (1 << value.width - 2 - mantissa) - 1
     keep = (1 << value.width - 1) | ((1 << mantissa) - 1)
-    fraction = (bits_of(_normalized(by_mode(value))[0]) & keep) | (bias - 1 << mantissa)
-    other = value.is_nan().select(quiet(value), by_mode(value))
-    return _finite_nonzero(by_mode(value)).select(fraction.bits(kind), other)
+    seen = as_input(value)
+    fraction = (bits_of(_normalized(seen)[0]) & keep) | (bias - 1 << mantissa)
+    other = value.is_nan().select(quiet(value), seen)
+    return _finite_nonzero(seen).select(fraction.bits(kind), other)
 
 
 @vop1("v_frexp_exp_i32_f64", 48, rules=(FLOAT_DENORM,))
@@ -623,7 +656,7 @@ def v_frexp_exp_i16_f16(src0: F16) -> I16:
     return _frexp_exponent(src0).to(I16)
 
 
-@vop1("v_fract_f16", 72, rules=(FRACTION, *ARITHMETIC))
+@vop1("v_fract_f16", 72, rules=(FRACTION, FRACTION_F16, *ARITHMETIC))
 def v_fract_f16(src0: F16) -> F16:
     """The fraction above the floor. [12.8]"""
     return _fraction(src0)

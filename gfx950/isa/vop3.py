@@ -8,11 +8,14 @@ from gfx950.evidence import Evidence, rule
 from gfx950.isa.lane_arithmetic import (
     ARITHMETIC,
     ARITHMETIC_F16,
+    EXACT,
     LEGACY_MULTIPLY_ADD,
     MIN_MAX,
     A,
     X,
     add,
+    as_input,
+    as_output,
     bits_of,
     by_mode,
     clamped,
@@ -26,6 +29,7 @@ from gfx950.isa.lane_arithmetic import (
     signed24,
     smaller,
     subtract,
+    with_mode,
 )
 from gfx950.isa.registry import Scalar32, vop3
 from gfx950.lanes import (
@@ -75,6 +79,26 @@ DIVISION = rule(
     " V_DIV_FMAS scales back by 2^64 when S2 is 2 or more and by 2^-64 otherwise, rounding once; V_DIV_FIXUP makes zero"
     " of quotients below half the smallest denormal and infinity of those whose exponent gap is above 128, where the"
     " manual's test for overflow can never hold.",
+)
+DIVISION_MODE = (
+    rule(
+        "valu.div_fmas_denorm",
+        Evidence.spec,
+        "CDNA4 ISA 12.11, notes of V_DIV_FMAS_F32 and V_DIV_FMAS_F64",
+        "V_DIV_FMAS keeps denormal operands whatever MODE says; its result follows MODE.",
+    ),
+    rule(
+        "valu.div_scale_mode",
+        Evidence.chosen,
+        "the pseudo-code of V_DIV_SCALE asks whether a quotient is denormal, not how it is rounded",
+        "The quotient that V_DIV_SCALE tests is rounded to nearest even and keeps denormals whatever MODE says.",
+    ),
+)
+PACK_F16 = rule(
+    "valu.pack_f16",
+    Evidence.chosen,
+    "the manual has V_PACK_B32_F16 move bits; LLVM uses it only where denormals and NaNs are settled already",
+    "V_PACK_B32_F16 neither flushes denormals nor quiets NaNs.",
 )
 SHIFT_ADD_U64 = rule(
     "valu.lshl_add_u64",
@@ -540,7 +564,7 @@ def v_sub_i16(src0: I16, src1: I16, clamp: int = 0) -> I16:
     return subtract(src0, src1, clamp)
 
 
-@vop3("v_pack_b32_f16", 0x2A0)
+@vop3("v_pack_b32_f16", 0x2A0, rules=(PACK_F16,))
 def v_pack_b32_f16(src0: F16, src1: F16, clamp: int = 0) -> B32:
     """S0 in the low half, S1 in the high half. [12.11]"""
     low, high = (clamped(source, clamp).bits(U16).to(U32) for source in (src0, src1))
@@ -653,18 +677,22 @@ def _scaled(value: X, denominator: X, numerator: X, quotient: F64, limits: Scali
     return zero.select(made_nan(value), scaled), huge | tiny_quotient
 
 
-@vop3("v_div_scale_f32", 0x1E0, rules=(DIVISION, *ARITHMETIC))
+@vop3("v_div_scale_f32", 0x1E0, rules=(DIVISION, *DIVISION_MODE, *ARITHMETIC))
 def v_div_scale_f32(src0: F32, src1: F32, src2: F32) -> tuple[F32, Mask]:
     """S0, denominator S1 or numerator S2, scaled so that no step of the division meets a denormal; and whether
     V_DIV_FMAS must scale back. [12.11]"""
-    return _scaled(src0, src1, src2, src2.to(F64) / src1.to(F64), SCALING_F32)
+    with with_mode(src0.engine, **EXACT):
+        quotient = src2.to(F64) / src1.to(F64)
+    return _scaled(src0, src1, src2, quotient, SCALING_F32)
 
 
-@vop3("v_div_scale_f64", 0x1E1, rules=(DIVISION, *ARITHMETIC))
+@vop3("v_div_scale_f64", 0x1E1, rules=(DIVISION, *DIVISION_MODE, *ARITHMETIC))
 def v_div_scale_f64(src0: F64, src1: F64, src2: F64) -> tuple[F64, Mask]:
     """S0, denominator S1 or numerator S2, scaled so that no step of the division meets a denormal; and whether
     V_DIV_FMAS must scale back. [12.11]"""
-    return _scaled(src0, src1, src2, src2 / src1, SCALING_F64)
+    with with_mode(src0.engine, **EXACT):
+        quotient = src2 / src1
+    return _scaled(src0, src1, src2, quotient, SCALING_F64)
 
 
 def _sum_error(a: F64, b: F64, total: F64) -> F64:
@@ -684,12 +712,18 @@ def _odd_sum(a: F64, b: F64) -> F64:
     return (inexact & ((bits & 1) == 0)).select(bits + step, bits).bits(F64)
 
 
-@vop3("v_div_fmas_f32", 0x1E2, intrinsic="llvm.amdgcn.div.fmas.f32", rules=(DIVISION, *ARITHMETIC))
+@vop3("v_div_fmas_f32", 0x1E2, intrinsic="llvm.amdgcn.div.fmas.f32", rules=(DIVISION, *DIVISION_MODE, *ARITHMETIC))
 def v_div_fmas_f32(src0: F32, src1: F32, src2: F32, vcc: Mask) -> F32:
     """S0 * S1 + S2, scaled by 2^64 or 2^-64 where VCC is set; rounded once. [12.11]"""
-    scale = (exponent(src2) > 127).select(F64.constant(src0.engine, 2.0**64), 2.0**-64)
-    scaled = _odd_sum(src0.to(F64) * src1.to(F64), src2.to(F64)) * scale
-    return vcc.select(scaled.to(F32), fma(src0, src1, src2))
+    engine, mode = src0.engine, src0.engine.mode
+    with with_mode(engine, **EXACT):
+        scale = (exponent(src2) > 127).select(F64.constant(engine, 2.0**64), 2.0**-64)
+        scaled = _odd_sum(src0.to(F64) * src1.to(F64), src2.to(F64)) * scale
+    with with_mode(engine, round16_64=mode.round32, denorm32=3, denorm16_64=3):
+        plain, single = fma(src0, src1, src2), scaled.to(F32)
+        if mode.round32:  # the sign of an exact zero depends on the direction
+            single = (scaled == 0.0).select(plain, single)
+    return as_output(vcc.select(single, plain))
 
 
 def _denormal_sum(a: F64, b: F64, c: F64) -> F64:
@@ -707,13 +741,17 @@ def _denormal_sum(a: F64, b: F64, c: F64) -> F64:
     return tie.select(away, rounded) * 2.0**-128
 
 
-@vop3("v_div_fmas_f64", 0x1E3, intrinsic="llvm.amdgcn.div.fmas.f64", rules=(DIVISION, *ARITHMETIC))
+@vop3("v_div_fmas_f64", 0x1E3, intrinsic="llvm.amdgcn.div.fmas.f64", rules=(DIVISION, *DIVISION_MODE, *ARITHMETIC))
 def v_div_fmas_f64(src0: F64, src1: F64, src2: F64, vcc: Mask) -> F64:
     """S0 * S1 + S2, scaled by 2^128 or 2^-128 where VCC is set; rounded once. [12.11]"""
-    plain = fma(src0, src1, src2)
-    down = (abs(plain) < 2.0**-894).select(_denormal_sum(src0, src1, src2), plain * 2.0**-128)
-    signed = (bits_of(down) | (bits_of(plain) & (1 << 63))).bits(F64)  # the sign of a zero
-    return vcc.select((exponent(src2) > 1023).select(plain * 2.0**128, signed), plain)
+    with with_mode(src0.engine, denorm16_64=3):
+        plain = fma(src0, src1, src2)
+        down = plain * 2.0**-128
+        if not src0.engine.mode.round16_64:  # the other roundings, done twice in one direction, are as if done once
+            down = (abs(plain) < 2.0**-894).select(_denormal_sum(src0, src1, src2), down)
+            down = (bits_of(down) | (bits_of(plain) & (1 << 63))).bits(F64)  # the sign of a zero
+        scaled = (exponent(src2) > 1023).select(plain * 2.0**128, down)
+    return as_output(vcc.select(scaled, plain))
 
 
 def _fixed_quotient(quotient: X, denominator: X, numerator: X, overflow: Mask, underflow: Mask) -> X:
@@ -723,8 +761,8 @@ def _fixed_quotient(quotient: X, denominator: X, numerator: X, overflow: Mask, u
     sign_bit = 1 << width - 1
     infinity = kind.constant_bits(float("inf"))
     sign = (bits_of(denominator) ^ bits_of(numerator)) & sign_bit
-    magnitude: Unsigned = bits_of(quotient) & (sign_bit - 1)
-    d, n = (bits_of(by_mode(v)) & (sign_bit - 1) for v in (denominator, numerator))
+    magnitude: Unsigned = bits_of(by_mode(quotient)) & (sign_bit - 1)
+    d, n = (bits_of(as_input(v)) & (sign_bit - 1) for v in (denominator, numerator))
     magnitude = ((d == infinity) | (n == 0) | underflow).select(0, magnitude)
     magnitude = ((d == 0) | (n == infinity) | overflow).select(infinity, magnitude)
     invalid = (d == n) & ((d == 0) | (d == infinity))
@@ -858,13 +896,14 @@ def _power_of_two(count: I64) -> F64:
 def v_ldexp_f32(src0: F32, src1: I32) -> F32:
     """D = S0 * 2^S1, rounded once. [12.11]"""
     power = _power_of_two(src1.maximum(-400).minimum(400).to(I64))
-    return (src0.to(F64) * power).to(F32)
+    with with_mode(src0.engine, round16_64=src0.engine.mode.round32, denorm16_64=3):
+        return (src0.to(F64) * power).to(F32)
 
 
 @vop3("v_ldexp_f64", 0x284, intrinsic="llvm.ldexp.f64.i32", rules=ARITHMETIC)
 def v_ldexp_f64(src0: F64, src1: I32) -> F64:
     """D = S0 * 2^S1, rounded once. [12.11]"""
-    value = by_mode(src0)
+    value = as_input(src0)
     normal = (exponent(value) == 0).select(value * 2.0**54, value)
     moved = (exponent(value) == 0).select(I64.constant(src0.engine, -54), 0)
     special = (exponent(value) == 2047) | (value == 0.0)

@@ -9,6 +9,7 @@ from gfx950.isa.conversions import half, widened
 from gfx950.isa.lane_arithmetic import (
     ARITHMETIC,
     ARITHMETIC_F16,
+    EXACT,
     MIN_MAX,
     A,
     add,
@@ -19,6 +20,7 @@ from gfx950.isa.lane_arithmetic import (
     saturated,
     smaller,
     subtract,
+    with_mode,
 )
 from gfx950.isa.registry import Bf16Pair, F16Pair, Mixed, vop2, vop3p
 from gfx950.isa.vop3 import MINIMUM_MAXIMUM, maximum, minimum
@@ -316,37 +318,39 @@ def _products(src0: B32, src1: B32, form: Format, neg: int, neg_hi: int) -> list
     return products
 
 
-def _accumulated(start: F32, products: list[F32]) -> F32:
-    """The accumulator first [rules valu.dot_float_*]."""
-    total = flush(start)
-    for product in products:
-        total = flush(total + product)
-    return total
+def _dot(start: F32, sources: tuple[B32, B32], form: Format, neg: int, neg_hi: int) -> F32:
+    """The products added to the accumulator one after the other, whatever MODE says [rules valu.dot_float_*]."""
+    with with_mode(start.engine, **EXACT):
+        total = flush(start)
+        for product in _products(*sources, form, neg, neg_hi):
+            total = flush(total + product)
+        return total
 
 
 @vop3p("v_dot2_f32_bf16", 26, intrinsic="llvm.amdgcn.fdot2.f32.bf16", rules=DOT_FLOAT)
 def v_dot2_f32_bf16(src0: Bf16Pair, src1: Bf16Pair, src2: F32, neg: int = 0, neg_hi: int = 0) -> F32:
     """Products of the bf16 halves, their sum plus S2. [12.10]"""
-    low, high = _products(src0, src1, BF16, neg, neg_hi)
-    return flush(flush(low + high) + flush(src2))
+    with with_mode(src2.engine, **EXACT):
+        low, high = _products(src0, src1, BF16, neg, neg_hi)
+        return flush(flush(low + high) + flush(src2))
 
 
 @vop3p("v_dot2_f32_f16", 35, intrinsic="llvm.amdgcn.fdot2", rules=DOT_FLOAT)
 def v_dot2_f32_f16(src0: F16Pair, src1: F16Pair, src2: F32, neg: int = 0, neg_hi: int = 0) -> F32:
     """S2 plus the products of the f16 halves, low first. [12.10]"""
-    return _accumulated(src2, _products(src0, src1, F16_FORMAT, neg, neg_hi))
+    return _dot(src2, (src0, src1), F16_FORMAT, neg, neg_hi)
 
 
 @vop2("v_dot2c_f32_bf16", 22, intrinsic="llvm.amdgcn.fdot2c.f32.bf16", rules=DOT_FLOAT)
 def v_dot2c_f32_bf16(src0: Bf16Pair, src1: Bf16Pair, vdst: F32, neg: int = 0, abs: int = 0) -> F32:
     """D plus the products of the bf16 halves, low first; ABS negates high halves. [12.7]"""
-    return _accumulated(vdst, _products(src0, src1, BF16, neg, abs))
+    return _dot(vdst, (src0, src1), BF16, neg, abs)
 
 
 @vop2("v_dot2c_f32_f16", 55, rules=DOT_FLOAT)
 def v_dot2c_f32_f16(src0: F16Pair, src1: F16Pair, vdst: F32, neg: int = 0, abs: int = 0) -> F32:
     """D plus the products of the f16 halves, low first; ABS negates high halves. [12.7]"""
-    return _accumulated(vdst, _products(src0, src1, F16_FORMAT, neg, abs))
+    return _dot(vdst, (src0, src1), F16_FORMAT, neg, abs)
 
 
 def _signed_dot(a: I32, b: I32, total: I64, bits: int) -> I64:

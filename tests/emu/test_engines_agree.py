@@ -117,6 +117,9 @@ MODES = {
     "flushed": Mode(denorm32=0, denorm16_64=0),
     "mixed": Mode(denorm32=1, denorm16_64=2, dx10_clamp=False, ieee=False),
     "no-ieee": Mode(denorm32=0, denorm16_64=3, dx10_clamp=False, ieee=False, fp16_ovfl=True),
+    "up-down": Mode(1, 2, fp16_ovfl=True),
+    "down-up": Mode(2, 1, denorm32=2, denorm16_64=1, ieee=False),
+    "zero-down": Mode(3, 2, denorm32=0, denorm16_64=0, dx10_clamp=False),
 }
 
 
@@ -167,7 +170,8 @@ def compiler():
 # Except in the slow runs a mode of its own is tried on the functions for any EXEC only: MODE and EXEC do not meet.
 @pytest.fixture(
     scope="module",
-    params=["plain", "flushed", "mixed", "no-ieee"]
+    params=["plain", "flushed", "mixed", "no-ieee", "up-down"]
+    + [pytest.param(mode, marks=pytest.mark.slow) for mode in ("down-up", "zero-down")]
     + [pytest.param(f"{mode} full", marks=pytest.mark.slow) for mode in ("flushed", "mixed", "no-ieee")],
 )
 def compiled(request, compiler):

@@ -220,6 +220,8 @@ def execute(decoded: Decoded, state: State) -> Transfer | None:
         return _stop(decoded)
     if state.engine.mode.vskip and instruction.encoding in VECTOR_ENCODINGS:
         return None
+    if instruction.flow == "refused":
+        raise UnsupportedForm(f"{instruction.name}: {instruction.rules[0].text} [rule {instruction.rules[0].name}]")
     operands = Operands(decoded, state)
     if instruction.packed:
         operands.run_packed()

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gfx950.evidence import Evidence, rule
-from gfx950.isa.registry import Lds, ds
+from gfx950.isa.registry import Instruction, Lds, ds
 from gfx950.isa.subword import D16, set_high, set_low, sign_extend
 from gfx950.lanes import B96, B128, U32, U64, Mask, join, split, static_lanes, static_mask
 
@@ -42,6 +42,14 @@ TRANSPOSE_EXEC = rule(
     Evidence.chosen,
     "CDNA4 ISA 11.4 asks for EXEC all ones",
     "A transposing load with inactive lanes takes zeros from them and does not write them.",
+)
+
+GLOBAL_WAVE_SYNC = rule(
+    "lds.global_wave_sync",
+    Evidence.chosen,
+    "the CDNA4 ISA has no global wave sync; LLVM's assembler takes DS_GWS_* for gfx950",
+    "DS_GWS_* are refused when they run: their semaphores belong to no memory, and the driver lends them to no program"
+    " unasked. Atomics in global memory synchronise workgroups.",
 )
 
 
@@ -307,3 +315,21 @@ def ds_read_b64_tr_b8(lds: Lds, addr: U32, offset: int) -> U64:
 def ds_read_b64_tr_b16(lds: Lds, addr: U32, offset: int) -> U64:
     """8 bytes a lane, halves transposed. [11.4]"""
     return join(*_transposed(lds.load(addr + offset, 8), 16))
+
+
+def _global_wave_sync(name: str, opcode: int, text: str, reads: bool = True) -> Instruction:
+    def counting(addr: U32, offset: int) -> None: ...
+
+    def plain(offset: int) -> None: ...
+
+    body = counting if reads else plain
+    body.__doc__ = f"{text} [rule lds.global_wave_sync]"
+    return ds(f"ds_gws_{name}", opcode, flow="refused", rules=(GLOBAL_WAVE_SYNC,))(body)
+
+
+ds_gws_sema_release_all = _global_wave_sync("sema_release_all", 152, "Lets every waiting wave go on.", False)
+ds_gws_init = _global_wave_sync("init", 153, "Sets how many waves a barrier waits for.")
+ds_gws_sema_v = _global_wave_sync("sema_v", 154, "Lets one waiting wave go on.", False)
+ds_gws_sema_br = _global_wave_sync("sema_br", 155, "Lets several waiting waves go on.")
+ds_gws_sema_p = _global_wave_sync("sema_p", 156, "Waits for a semaphore.", False)
+ds_gws_barrier = _global_wave_sync("barrier", 157, "Waits for as many waves as the barrier was set to.")

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from gfx950.isa.legality import objection
+from gfx950.isa.other_chips import why_no_format, why_undefined
 from gfx950.isa.registry import INSTRUCTIONS, OPCODES, Instruction, load
 
 
@@ -173,7 +175,8 @@ def decode(code: bytes | memoryview, pc: int, base: int = 0) -> Decoded:
         return _decode_scaled(code, pc, base)
     encoding = find_encoding(word)
     if encoding is None:
-        raise DecodeError(f"pc 0x{pc:x}: 0x{word:08x} belongs to no gfx950 instruction format", pc, word)
+        why = why_no_format(word) or "it belongs to no gfx950 instruction format"
+        raise DecodeError(f"pc 0x{pc:x}: 0x{word:08x}: {why}", pc, word)
     bits = word if encoding.nbytes == 4 else word | _dword(code, at + 4, pc) << 32
     fields = encoding.unpack(bits)
     instruction = _find(encoding.name, fields, pc, bits)
@@ -226,6 +229,8 @@ def _finish(
     encoding = encoding_of(instruction, form)
     decoded = Decoded(instruction, form, encoding.unpack(bits), pc, encoding.nbytes)
     _read_extra_dword(code, pc - base, decoded)
+    if why := objection(instruction, form, decoded.fields, decoded.dpp, decoded.sdwa):
+        raise DecodeError(f"pc 0x{pc:x}: {why}", pc, bits & 0xFFFFFFFF)
     decoded.raw = bytes(code[pc - base : pc - base + decoded.nbytes])
     return decoded
 
@@ -300,6 +305,8 @@ def _vop3_twin(opcode: int) -> Instruction | None:
 
 def _unknown(encoding: str, opcode: int, fields: dict[str, int], pc: int, bits: int) -> str:
     near = sorted(((abs(o - opcode), i.name) for (e, o), i in OPCODES.items() if e == encoding), key=lambda t: t[0])[:2]
+    if why := why_undefined(encoding, opcode):
+        return f"pc 0x{pc:x}: {why}"
     shown = " ".join(f"{k}={v}" for k, v in fields.items())
     width = 16 if ENCODINGS.get(encoding, ENCODINGS["FLAT"]).nbytes == 8 else 8
     return (

@@ -91,8 +91,8 @@ class Parameter:
 class Instruction:
     """A definition: name, encoding, opcode, body and what the signature says.
 
-    flow: "" for straight-line instructions, else branch, end, barrier, trap, halt, wait, nothing, or mode for one that
-    may change MODE. packed: the body is applied to
+    flow: "" for straight-line instructions, else branch, end, barrier, trap, halt, wait, nothing, mode for one that
+    may change MODE, or refused for one that does not run, by its first rule. packed: the body is applied to
     the low and the high half (VOP3P). ignores_exec: results reach every lane.
     """
 
@@ -211,6 +211,10 @@ def lookup(name: str) -> Instruction:
     """The definition of a mnemonic. Raises KeyError with the nearest known names."""
     load()
     if name not in INSTRUCTIONS:
+        from gfx950.isa.other_chips import why_unknown
+
+        if why := why_unknown(name):
+            raise KeyError(why)
         near = difflib.get_close_matches(name, INSTRUCTIONS, n=3)
         raise KeyError(f"no instruction {name!r} is defined; nearest: {', '.join(near) or 'none'}")
     return INSTRUCTIONS[name]

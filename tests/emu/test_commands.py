@@ -30,7 +30,7 @@ UNKNOWN = """
 .globl k
 .type k,@function
 k:
-  .long 0xbf9f0000
+  .long 0xbfa80000
   s_endpgm
 .section .rodata,"a"
 .p2align 6
@@ -164,7 +164,7 @@ def test_an_unknown_instruction_exits_with_3_pc_bytes_fields_and_nearest(run, tm
     (tmp_path / "bad.o").write_bytes(assembled(UNKNOWN))
     code, out, err = run("bad.o", "--grid", "1", "--block", "64", "--engine", engine)
     assert (code, out) == (3, "")
-    assert re.search(r"pc 0x[0-9a-f]+: unknown SOPP opcode 31 in 0xbf9f0000 \(simm16=0 op=31\); nearest known: s_", err)
+    assert re.search(r"pc 0x[0-9a-f]+: unknown SOPP opcode 40 in 0xbfa80000 \(simm16=0 op=40\); nearest known: s_", err)
     assert "kernel k" in err
     assert re.search(r"note: pc 0x[0-9a-f]+ is k\+0x0, byte 0x0 of \.text", err)
 
@@ -230,7 +230,7 @@ def test_unknown_code_is_below_every_level(run, tmp_path):
 
 
 def test_jumps_through_registers_are_told():
-    source = UNKNOWN.replace(".long 0xbf9f0000", "s_setpc_b64 s[2:3]")
+    source = UNKNOWN.replace(".long 0xbfa80000", "s_setpc_b64 s[2:3]")
     code = load(assembled(source))
     found = contained_rules(code, code.kernel())
     assert found.indirect

@@ -82,6 +82,8 @@ def ds_text(instruction):
             parts.append(registers("v", places[name], count))
             fields[name] = places[name]
     text = f"{instruction.name} {', '.join(parts)}"
+    if instruction.flow == "refused":
+        return f"{text} offset:0x1234 gds", {**fields, "offset0": 0x34, "offset1": 0x12, "gds": 1}
     if instruction.parameter("offset0"):
         return f"{text} offset0:3 offset1:9", {**fields, "offset0": 3, "offset1": 9}
     if instruction.parameter("offset"):

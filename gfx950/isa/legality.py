@@ -1,0 +1,93 @@
+"""Forms that an encoding has bits for and an instruction does not have: they are refused by name, never run.
+
+[CDNA4 ISA 12.16.1, 12.16.2, 13.3; where the manual is silent, LLVM's assembler]
+"""
+
+from __future__ import annotations
+
+from gfx950.evidence import Evidence, rule
+from gfx950.isa.registry import Instruction
+
+rule(
+    "decode.forms",
+    Evidence.spec,
+    "CDNA4 ISA 6.2.1, 12.16.1, 12.16.2, 13.3.7 to 13.3.9; LLVM's assembler agrees, but for DPP of compares, which it"
+    " does not take and the manual does",
+    "No DPP, SDWA or 64-bit form where the tables of chapter 12.16 exclude it; 64-bit operands take DPP's row_newbcast"
+    " alone, in compares nothing, and no SDWA but that of V_CVT_PK_F32_FP8 and V_CVT_PK_F32_BF8. There is no GDS.",
+)
+_NEITHER = frozenset(
+    f"v_{name}"
+    for name in (
+        "permlane16_swap_b32",
+        "permlane32_swap_b32",
+        "accvgpr_mov_b32",
+        "clrexcp",
+        "readfirstlane_b32",
+        "swap_b32",
+    )
+)
+_WITH_LITERAL = frozenset(f"v_{name}" for name in ("fmamk_f32", "fmaak_f32", "madmk_f16", "madak_f16"))
+_DOT = frozenset(f"v_dot{name}" for name in ("2c_f32_bf16", "2c_f32_f16", "2c_i32_i16", "4c_i32_i8", "8c_i32_i4"))
+NO_DPP = _NEITHER | _WITH_LITERAL
+NO_SDWA = _NEITHER | _WITH_LITERAL | _DOT | {"v_mac_f16", "v_fmac_f32"}
+NO_VOP3 = _WITH_LITERAL | {"v_accvgpr_mov_b32", "v_readfirstlane_b32", "v_swap_b32"}
+WIDE_SDWA = frozenset(("v_cvt_pk_f32_fp8", "v_cvt_pk_f32_bf8"))
+SDWA, DPP = 249, 250  # values of SRC0 that say what follows
+ROW_NEWBCAST = range(0x150, 0x160)  # values of DPP's CTRL
+
+
+def is_wide(instruction: Instruction) -> bool:
+    """Whether a vector operand or result has 64 bits."""
+    vectors = [p for p in instruction.parameters if p.name in ("src0", "src1", "src2", "vdst")]
+    return any(p.registers == 2 for p in vectors) or any(r.registers == 2 and not r.place for r in instruction.results)
+
+
+def takes_dpp(instruction: Instruction, ctrl: int) -> bool:
+    """Whether a VOP1, VOP2 or VOPC instruction has a DPP form with this control."""
+    if is_wide(instruction):
+        return instruction.encoding != "VOPC" and ctrl in ROW_NEWBCAST
+    return instruction.name not in NO_DPP
+
+
+def takes_sdwa(instruction: Instruction) -> bool:
+    """Whether a VOP1, VOP2 or VOPC instruction has an SDWA form."""
+    return instruction.name in WIDE_SDWA or not (is_wide(instruction) or instruction.name in NO_SDWA)
+
+
+def takes_vop3(instruction: Instruction) -> bool:
+    """Whether a VOP1, VOP2 or VOPC instruction has a 64-bit form."""
+    return instruction.name not in NO_VOP3
+
+
+def objection(
+    instruction: Instruction, form: str, fields: dict[str, int], dpp: dict[str, int] | None, sdwa: dict[str, int] | None
+) -> str:
+    """Why gfx950 has no such form of the instruction, "" for a legal one."""
+    name, short = instruction.name, instruction.encoding in ("VOP1", "VOP2", "VOPC")
+    if form == "VOP3" and short and not takes_vop3(instruction):
+        return f"{name} has no 64-bit (VOP3) form"
+    if name in _WITH_LITERAL and fields["src0"] in (SDWA, DPP):
+        return f"{name} has no {'SDWA' if fields['src0'] == SDWA else 'DPP'} form"
+    if dpp is not None and not takes_dpp(instruction, dpp["ctrl"]):
+        only = " but row_newbcast, for its operands have 64 bits" if _could_broadcast(instruction) else ""
+        return f"{name} has no DPP form{only}"
+    if sdwa is not None:
+        return _sdwa_objection(instruction, sdwa)
+    if form == "DS" and fields["gds"] and not name.startswith("ds_gws_"):
+        return f"{name} with the GDS bit: gfx950 has no global data share"
+    return ""
+
+
+def _could_broadcast(instruction: Instruction) -> bool:
+    return takes_dpp(instruction, ROW_NEWBCAST.start)
+
+
+def _sdwa_objection(instruction: Instruction, sdwa: dict[str, int]) -> str:
+    if not takes_sdwa(instruction):
+        return f"{instruction.name} has no SDWA form"
+    selects = ("dst_sel", "src0_sel", "src1_sel") if instruction.parameter("src1") else ("dst_sel", "src0_sel")
+    reserved = [select for select in selects if sdwa.get(select) == 7]
+    if sdwa.get("dst_u") == 3:
+        reserved.append("dst_unused")
+    return f"{instruction.name} as SDWA: {reserved[0]} has a reserved value" if reserved else ""

@@ -140,6 +140,16 @@ class UnknownInstruction(EmulatorError):
 class MemoryFault(EmulatorError):
     """An access outside every mapped buffer, or a write to a read-only one."""
 
+    def located(self, **where: Any) -> Self:
+        """As any error; of a buffer instruction it says that the descriptor is what allowed the access."""
+        super().located(**where)
+        if (self.instruction or "").startswith(("buffer_", "tbuffer_")) and self.expected is not None:
+            self.expected = self.expected.replace("all bytes of an access", BUFFER_BYTES)
+        return self
+
+
+BUFFER_BYTES = "all bytes that the descriptor covers (beyond num_records nothing is accessed and loads give 0)"
+
 
 class LaunchError(EmulatorError):
     """The launch itself is impossible: geometry, arguments, LDS or registers that chip or kernel cannot have."""

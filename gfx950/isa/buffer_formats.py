@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from gfx950.evidence import Evidence, rule
 from gfx950.isa.buffer_addressing import Buffer, model
-from gfx950.lanes import F16, F32, F64, I16, I32, U16, U32, Engine, Float, Mask
+from gfx950.lanes import F16, F32, F64, I16, I32, U16, U32, U64, Engine, Float, Mask
 
 FIELDS = rule(
     "buffer.format_fields",
@@ -34,8 +34,8 @@ STORE = rule(
     "buffer.format_store",
     Evidence.chosen,
     "CDNA4 ISA 12.13 names the conversion only; D3D conventions, with ties to even",
-    "A FORMAT store: unorm and snorm clamp (NaN gives 0), scale exactly and round to nearest even; scaled and integers"
-    " saturate, scaled after cutting toward zero; floats round to nearest even; 11- and 10-bit floats cut below 0.",
+    "A FORMAT store: unorm and snorm clamp (NaN gives 0), scale exactly and round to nearest even; scaled numbers"
+    " round so too and saturate, as integers do; floats round to nearest even; 11- and 10-bit floats cut below 0.",
 )
 D16_FORMAT = rule(
     "buffer.format_d16",
@@ -70,6 +70,10 @@ WIDTHS: tuple[tuple[int, ...], ...] = (
 )  # fmt: skip
 ELEMENT_BYTES = tuple(sum(widths) // 8 for widths in WIDTHS)
 COMPONENTS = 4
+NORMALISED, SIGNED = (UNORM, SNORM), (SNORM, SSCALED)
+NUMBERS = (UNORM, SNORM, USCALED, SSCALED)  # fixed-point numbers, floats in registers
+# A double that, added to a smaller number, leaves it rounded to an integer in the low 32 bits, ties to even.
+ROUNDER = 1.5 * 2.0**52
 
 Code = int | U32
 
@@ -104,15 +108,15 @@ def _is_one_of(code: Code, wanted: Sequence[int], engine: Engine) -> Mask:
     return ((U32.constant(engine, sum(1 << n for n in wanted)) >> code) & 1) == 1
 
 
-def _by_number_format(code: Code, results: Mapping[int, Callable[[], U32]]) -> U32:
-    """The result for an NFMT code; UINT's for one that is not there. All are computed when the code is a scalar."""
+def _by_number_format(
+    code: Code, engine: Engine, results: Mapping[tuple[int, ...], Callable[[], U32]], otherwise: U32
+) -> U32:
+    """The result of the group of NFMT codes that holds a code. All are computed when the code is a scalar."""
     if isinstance(code, int):
-        return results.get(code, results[UINT])()
-    chosen = results[UINT]()
-    for number, result in results.items():
-        if number != UINT:
-            chosen = (code == number).select(result(), chosen)
-    return chosen
+        return next((result() for codes, result in results.items() if code in codes), otherwise)
+    for codes, result in results.items():
+        otherwise = _is_one_of(code, codes, engine).select(result(), otherwise)
+    return otherwise
 
 
 @dataclass(frozen=True)
@@ -161,7 +165,7 @@ class ElementFormat:
     @property
     def is_float(self) -> Mask:
         """Whether registers hold floats, a scalar mask."""
-        return _is_one_of(self.number, (UNORM, SNORM, USCALED, SSCALED, FLOAT), self.engine)
+        return _is_one_of(self.number, (*NUMBERS, FLOAT), self.engine)
 
     def field(self, component: int) -> Field:
         """The place of R, G, B, A: component 0 to 3."""
@@ -197,35 +201,42 @@ def _loaded(words: Sequence[U32], element: ElementFormat, component: int, d16: b
     """One component converted. [rules buffer.format_load, buffer.format_d16]"""
     field = element.field(component)
     word = words[0]
-    for number in range(1, component + 1):  # component n lies in dword n at most
-        word = (field.word == number).select(words[number], word)
+    for later in range(1, component + 1):  # component n lies in dword n at most
+        word = (field.word == later).select(words[later], word)
     bits = (word >> field.shift) & field.mask
-    spare = U32.constant(bits.engine, 32) - field.width
-    signed = (bits << spare).bits(I32) >> spare.bits(I32)
     kept = field.is_wide(32)  # such a field is an f32 or an integer as it stands
     float_bits = _half_of(bits.bits(F32)) if d16 else bits
+    signed = _sign_extended(bits, field)
 
-    def integer(value: U32) -> U32:
-        return value & 0xFFFF if d16 else value
-
-    def float_of(value: U32 | I32, divisor: U32 | None = None) -> U32:
-        wide = value.to(F64 if d16 else F32)
-        quotient = wide if divisor is None else wide / divisor.to(type(wide))
-        made = _half_of(quotient) if d16 else quotient.bits(U32)
+    def number() -> U32:
+        wide = _quotient(bits, signed, field, element, F64 if d16 else F32)
+        made = _half_of(wide) if d16 else wide.bits(U32)
         return kept.select(float_bits, field.is_wide(0).select(0, made))
 
-    return _by_number_format(
-        element.number,
-        {
-            UNORM: lambda: float_of(bits, field.mask),
-            SNORM: lambda: float_of(signed.maximum(-(field.mask >> 1).bits(I32)), field.mask >> 1),
-            USCALED: lambda: float_of(bits),
-            SSCALED: lambda: float_of(signed),
-            UINT: lambda: integer(bits),
-            SINT: lambda: integer(signed.bits(U32)),
-            FLOAT: lambda: _float_field(bits, field, d16, float_bits),
-        },
-    )
+    integers = [value & 0xFFFF if d16 else value for value in (bits, signed)]
+    groups: dict[tuple[int, ...], Callable[[], U32]] = {
+        NUMBERS: number,
+        (SINT,): lambda: integers[1],
+        (FLOAT,): lambda: _float_field(bits, field, d16, float_bits),
+    }
+    return _by_number_format(element.number, element.engine, groups, integers[0])
+
+
+def _sign_extended(bits: U32, field: Field) -> U32:
+    spare = U32.constant(bits.engine, 32) - field.width
+    return ((bits << spare).bits(I32) >> spare.bits(I32)).bits(U32)
+
+
+def _quotient(bits: U32, signed: U32, field: Field, element: ElementFormat, kind: type[F32] | type[F64]) -> Float:
+    """The number of a normalised or scaled field: an integer, which both types hold exactly, by the largest or by 1."""
+    has_sign = _is_one_of(element.number, SIGNED, element.engine)
+    normalised = _is_one_of(element.number, NORMALISED, element.engine)
+    largest = has_sign.select(field.mask >> 1, field.mask)
+    integer = has_sign.select(signed, bits).bits(I32)
+    lowest = normalised.select(-largest, -largest - 1)  # -1.0 has two codes
+    integer = has_sign.select(integer.maximum(lowest.bits(I32)), integer)
+    divisor = normalised.select(largest, 1)
+    return integer.to(kind) / divisor.to(kind)
 
 
 def _half_of(value: Float) -> U32:
@@ -298,43 +309,36 @@ def _stored(value: U32, field: Field, element: ElementFormat, d16: bool) -> U32:
     """The field's bits. [rules buffer.format_store, buffer.format_d16]"""
     number = element.number
     if not d16:
-        return _field_bits(value, field, number)
+        return _field_bits(value, field, element)
     half = value.to(U16)
     signed = half.bits(I16).to(I32).bits(U32)
     integer = _is_one_of(number, (SINT,), element.engine).select(signed, half.to(U32))
     wide = element.is_float.select(half.bits(F16).to(F32).bits(U32), integer)
     passes = field.is_wide(16) & _is_one_of(number, (FLOAT,), element.engine)
-    return passes.select(half.to(U32), _field_bits(wide, field, number))
+    return passes.select(half.to(U32), _field_bits(wide, field, element))
 
 
-def _field_bits(value: U32, field: Field, number: Code) -> U32:
+def _field_bits(value: U32, field: Field, element: ElementFormat) -> U32:
     """A register's f32 or integer as a field's bits, none above the field."""
-    whole = field.is_wide(32)
-    result = _by_number_format(
-        number,
-        {
-            UNORM: lambda: _scaled(_clamped(value.bits(F32), 0.0), field.mask),
-            SNORM: lambda: _scaled(_clamped(value.bits(F32), -1.0), field.mask >> 1),
-            USCALED: lambda: value.bits(F32).to(U32).minimum(field.mask),
-            SSCALED: lambda: _saturated(value.bits(F32).to(I32), field),
-            UINT: lambda: value.minimum(field.mask),
-            SINT: lambda: _saturated(value.bits(I32), field),
-            FLOAT: lambda: _narrowed(value, field),
-        },
-    )
-    return whole.select(value, result) & field.mask
+    groups: dict[tuple[int, ...], Callable[[], U32]] = {
+        NUMBERS: lambda: _rounded(value.bits(F32), field, element),
+        (SINT,): lambda: _saturated(value.bits(I32), field),
+        (FLOAT,): lambda: _narrowed(value, field),
+    }
+    result = _by_number_format(element.number, element.engine, groups, value.minimum(field.mask))
+    return field.is_wide(32).select(value, result) & field.mask
 
 
-def _clamped(value: F32, low: float) -> F32:
-    """Into low to 1; 0 for a NaN."""
-    inside = (value < low).select(low, (value > 1.0).select(1.0, value))
-    return value.is_nan().select(0.0, inside)
-
-
-def _scaled(value: F32, largest: U32) -> U32:
-    """value * largest to the nearest integer, ties to even; exact before that rounding."""
-    product = value.to(F64) * largest.to(F64)
-    return product.rint().to(I32).bits(U32)
+def _rounded(value: F32, field: Field, element: ElementFormat) -> U32:
+    """A number as a normalised or scaled field: exact as a double, saturated, then the nearest integer."""
+    has_sign = _is_one_of(element.number, SIGNED, element.engine)
+    normalised = _is_one_of(element.number, NORMALISED, element.engine)
+    high = has_sign.select(field.mask >> 1, field.mask)
+    largest = high.to(F64)
+    lowest = has_sign.select(normalised.select(-largest, -largest - 1.0), 0.0)
+    number = value.to(F64) * normalised.select(largest, 1.0)
+    inside = (number < lowest).select(lowest, (number > largest).select(largest, number))
+    return (value.is_nan().select(0.0, inside) + ROUNDER).bits(U64).to(U32)
 
 
 def _saturated(value: I32, field: Field) -> U32:

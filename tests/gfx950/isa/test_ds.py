@@ -5,6 +5,7 @@ import random
 import numpy as np
 import pytest
 
+from emu.execute import UnsupportedForm
 from emu.wave import Wave
 from gfx950.isa.encoding import decode
 from gfx950.isa.registry import load
@@ -256,8 +257,19 @@ def test_transposing_read_with_inactive_lanes(assemble):
             assert got == (want if on(PARTIAL, n) else int(old[0][n]) | int(old[1][n]) << 32)
 
 
+GLOBAL_WAVE_SYNC = ("init v1", "barrier v1", "sema_br v1", "sema_v", "sema_p", "sema_release_all")
+
+
+@pytest.mark.parametrize("text", GLOBAL_WAVE_SYNC)
+def test_global_wave_sync_is_refused_by_its_rule(assemble, text):
+    wave = make_wave()
+    with pytest.raises(UnsupportedForm, match=rf"ds_gws_{text.split()[0]}: .*rule lds.global_wave_sync"):
+        run(wave, assemble, f"ds_gws_{text} offset:7 gds")
+
+
 def test_every_definition_is_tested():
     covered = {*READS, *WRITES, *(n for n, _, _ in TWO), *(n.replace("read", "write") for n, _, _ in TWO)}
     covered |= {n for n, _, _ in TRANSPOSED} | {"ds_read_b64", "ds_read_b96", "ds_read_b128", "ds_nop"}
     covered |= {"ds_read_addtid_b32", "ds_write_addtid_b32"}
+    covered |= {f"ds_gws_{text.split()[0]}" for text in GLOBAL_WAVE_SYNC}
     assert {i.name for i in load().values() if i.body.__module__ == "gfx950.isa.ds"} - covered == set()

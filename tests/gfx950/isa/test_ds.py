@@ -257,7 +257,7 @@ def test_transposing_read_with_inactive_lanes(assemble):
             assert got == (want if on(PARTIAL, n) else int(old[0][n]) | int(old[1][n]) << 32)
 
 
-GLOBAL_WAVE_SYNC = ("init v1", "barrier v1", "sema_br v1", "sema_v", "sema_p", "sema_release_all")
+GLOBAL_WAVE_SYNC = ("init v2", "barrier v2", "sema_br v2", "sema_v", "sema_p", "sema_release_all")
 
 
 @pytest.mark.parametrize("text", GLOBAL_WAVE_SYNC)

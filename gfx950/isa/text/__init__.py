@@ -25,12 +25,16 @@ def disassemble(decoded: Decoded, symbol: Callable[[int], str | None] | None = N
 
 
 def listing(
-    code: bytes | memoryview, base: int, symbol: Callable[[int], str | None] | None = None
+    code: bytes | memoryview, base: int, symbol: Callable[[int], str | None] | None = None, exact: bool = False
 ) -> list[tuple[int, bytes, str]]:
-    """Address, bytes and line of everything in `code`, which starts at address `base`; `.long` for unknown bytes."""
-    from gfx950.isa.text import disassembly
+    """Address, bytes and line of everything in `code`, which starts at address `base`.
 
-    return disassembly.listing(code, base, symbol)
+    What is no instruction is a `.long` line, and so is, where `exact` asks for it, an instruction whose text would not
+    assemble to its bytes.
+    """
+    from gfx950.isa.text import code_listing
+
+    return code_listing.listing(code, base, symbol, exact)
 
 
 def instruction_text(code: bytes | memoryview, base: int, pc: int) -> str:

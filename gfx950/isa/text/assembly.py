@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -10,7 +11,8 @@ from dataclasses import dataclass
 
 from gfx950.isa.encoding import Decoded, blank, encode
 from gfx950.isa.text.catalog import SUFFIXES, mnemonics
-from gfx950.isa.text.operands import Operand, parse_integer
+from gfx950.isa.text.modifiers import BufferFormat, Flag, Modifier
+from gfx950.isa.text.operands import Operand, Word, parse_integer
 from gfx950.isa.text.problems import AssemblyError, TextProblem
 from gfx950.isa.text.scalar import Branch
 from gfx950.isa.text.syntax import Syntax
@@ -32,12 +34,14 @@ class _Word:
 
 @dataclass
 class _Statement:
-    """One instruction or directive with its place."""
+    """One instruction or directive with its place. pc: None while the addresses are not known; relative: its bytes
+    depend on its address."""
 
     text: str
     line: int
     column: int
-    pc: int = 0
+    pc: int | None = None
+    relative: bool = False
 
 
 def assemble(text: str, pc: int = 0, symbols: Symbols | None = None) -> bytes:
@@ -47,17 +51,16 @@ def assemble(text: str, pc: int = 0, symbols: Symbols | None = None) -> bytes:
     which is a ValueError, naming line, column and what was expected.
     """
     statements, labels = _statements(text)
-    known = dict(symbols or {})
-    sizes = [len(_assemble(s, dict.fromkeys(labels, pc) | known)) for s in statements]
-    at, addresses = pc, []
-    for size in sizes:
-        addresses.append(at)
-        at += size
-    addresses.append(at)
-    known |= {name: addresses[index] for name, index in labels.items()}
+    unplaced = dict.fromkeys(labels, pc) | dict(symbols or {})
+    pieces = [_assemble(statement, unplaced) for statement in statements]
+    addresses = [*itertools.accumulate(map(len, pieces), initial=pc)]
     for statement, address in zip(statements, addresses, strict=False):
         statement.pc = address
-    return b"".join(_assemble(s, known) for s in statements)
+    known = dict(symbols or {}) | {name: addresses[index] for name, index in labels.items()}
+    for index, statement in enumerate(statements):
+        if statement.relative:
+            pieces[index] = _assemble(statement, known)
+    return b"".join(pieces)
 
 
 def _statements(text: str) -> tuple[list[_Statement], dict[str, int]]:
@@ -87,20 +90,20 @@ def _error(statement: _Statement, column: int, message: str) -> AssemblyError:
 
 def _assemble(statement: _Statement, symbols: Symbols) -> bytes:
     mnemonic, _, rest = statement.text.partition(" ")
-    mnemonic = mnemonic.strip()
+    mnemonic = mnemonic.strip().lower()
     if mnemonic in _DATA:
         return _data(statement, mnemonic, rest)
     ways = mnemonics().get(mnemonic)
     if ways is None:
         raise _error(statement, 0, _unknown(mnemonic))
-    problems: list[tuple[int, str]] = []
+    problems: list[_Misread] = []
     for syntax in ways:
         try:
             return encode(_read(syntax, statement, rest, symbols))
         except _Misread as problem:
-            problems.append((problem.column, problem.message))
-    column, message = max(problems, key=lambda p: p[0])
-    raise _error(statement, column, message)
+            problems.append(problem)
+    best = max(problems, key=lambda p: (p.understood, p.column))
+    raise _error(statement, best.column, best.message)
 
 
 def _unknown(mnemonic: str) -> str:
@@ -122,43 +125,54 @@ def _data(statement: _Statement, directive: str, rest: str) -> bytes:
 
 
 class _Misread(Exception):
-    """A way of writing that a statement is not: the column, and why."""
+    """A way of writing that a statement is not: the column, and why. understood: how likely this way was meant, 0 where
+    a modifier that makes it is missing, 1 where the number of operands is wrong, 2 where they are all there."""
 
-    def __init__(self, column: int, message: str) -> None:
+    def __init__(self, column: int, message: str, understood: int = 2) -> None:
         super().__init__(column, message)
         self.column = column
         self.message = message
+        self.understood = understood
 
 
 def _read(syntax: Syntax, statement: _Statement, rest: str, symbols: Symbols) -> Decoded:
     """The instruction's bits, read in one way: modifiers first, for some say how wide an operand is."""
     decoded = blank(syntax.instruction, syntax.form, syntax.extra)
-    decoded.pc = statement.pc
+    decoded.pc = statement.pc or 0
     for slot, value in (*syntax.defaults, *syntax.fixed):
         slot.put(decoded, value)
     start = len(statement.text) - len(rest)
     words = [_Word(rest.strip(), start, False)] if syntax.any_operands else _words(rest, start)
-    operands = _read_modifiers(syntax, decoded, words)
-    if len(operands) != len(syntax.operands):
-        at = operands[len(syntax.operands)].column if len(operands) > len(syntax.operands) else len(statement.text)
-        counted = f"{len(syntax.operands)} operand{'s' if len(syntax.operands) != 1 else ''}"
-        raise _Misread(at, f"{syntax.mnemonic} takes {counted}, found {len(operands)}")
-    for index, (operand, word) in enumerate(zip(syntax.operands, operands, strict=True)):
-        if index and not word.after_comma:
-            raise _Misread(word.column, f"expected a comma before {word.text!r}")
+    texts = _read_modifiers(syntax, decoded, words, len(statement.text))
+    for operand, word in zip(_operands(syntax, texts, len(statement.text)), texts, strict=True):
         with _at(word):
-            _read_operand(operand, decoded, word.text, symbols)
-    return _checked(syntax, decoded, len(statement.text))
-
-
-def _checked(syntax: Syntax, decoded: Decoded, end: int) -> Decoded:
+            _read_operand(operand, decoded, word.text, symbols, statement)
     for slot, value in syntax.fixed:
         if slot.get(decoded) != value:
-            name = getattr(slot, "name", "a field")
-            raise _Misread(
-                end, f"{syntax.mnemonic} with these operands needs {name} = {value}, not {slot.get(decoded)}"
-            )
+            flag = next((m.word for m in syntax.modifiers if isinstance(m, Flag) and m.slot == slot), "a modifier")
+            raise _Misread(len(statement.text), f"{syntax.mnemonic} with these operands must not have {flag}")
     return decoded
+
+
+def _operands(syntax: Syntax, words: list[_Word], end: int) -> list[Operand]:
+    """The operands that the words stand for; vcc may be left out where nothing else can stand."""
+    for index, word in enumerate(words):
+        if index and not word.after_comma:
+            raise _Misread(word.column, _stray(syntax, word), 1)
+    explicit = [operand for operand in syntax.operands if operand != Word("vcc")]
+    for operands in (list(syntax.operands), explicit):
+        if len(operands) == len(words):
+            return operands
+    wanted = len(syntax.operands)
+    column = words[wanted].column if len(words) > wanted else end
+    message = f"{syntax.mnemonic} takes {wanted} operand{'s' if wanted != 1 else ''}, found {len(words)}"
+    raise _Misread(column, message, 1)
+
+
+def _stray(syntax: Syntax, word: _Word) -> str:
+    known = [name for modifier in syntax.modifiers for name in modifier.words]
+    has = f"it has {', '.join(known)}" if known else "it has none"
+    return f"{word.text!r} is no modifier of {syntax.mnemonic} ({has}), and an operand needs a comma before it"
 
 
 @contextmanager
@@ -170,13 +184,16 @@ def _at(word: _Word) -> Iterator[None]:
         raise _Misread(word.column, str(problem)) from None
 
 
-def _read_operand(operand: Operand, decoded: Decoded, text: str, symbols: Symbols) -> None:
+def _read_operand(operand: Operand, decoded: Decoded, text: str, symbols: Symbols, statement: _Statement) -> None:
     if not isinstance(operand, Branch) or re.fullmatch(r"[-+]?\d\w*", text):
         operand.read(decoded, text)
         return
     match = _SYMBOL.fullmatch(text)
     if match is None or match[1] not in symbols:
         raise TextProblem(f"expected a distance in words or a known label, found {text!r}")
+    statement.relative = True
+    if statement.pc is None:
+        return
     more = parse_integer(f"{match[2]}{match[3]}") if match[2] else 0
     distance, left = divmod(symbols[match[1]] + more - decoded.pc - 4, 4)
     if left or not -0x8000 <= distance <= 0x7FFF:
@@ -184,22 +201,34 @@ def _read_operand(operand: Operand, decoded: Decoded, text: str, symbols: Symbol
     operand.read(decoded, str(distance))
 
 
-def _read_modifiers(syntax: Syntax, decoded: Decoded, words: list[_Word]) -> list[_Word]:
+def _read_modifiers(syntax: Syntax, decoded: Decoded, words: list[_Word], end: int) -> list[_Word]:
     """Reads what are modifiers of this way; gives back the rest, the operands."""
     table = {name: modifier for modifier in syntax.modifiers for name in modifier.words}
-    operands, seen = [], set()
+    operands: list[_Word] = []
+    seen: list[Modifier] = []
     for word in words:
         head, colon, argument = word.text.partition(":")
         modifier = table.get(head + colon) if not head.endswith("]") else None
         if modifier is None:
             operands.append(word)
             continue
-        if head in seen:
+        if modifier in seen and not isinstance(modifier, BufferFormat):
             raise _Misread(word.column, f"{head} is given twice")
-        seen.add(head)
+        seen.append(modifier)
         with _at(word):
             modifier.read(decoded, head + colon, argument.strip())
+    for modifier in _required(syntax):
+        if modifier not in seen:
+            names = modifier.words
+            needed = names[0] if len(names) == 1 else f"one of {', '.join(names)}"
+            raise _Misread(end, f"{syntax.mnemonic} with these operands needs {needed}", 0)
     return operands
+
+
+def _required(syntax: Syntax) -> list[Modifier]:
+    """The modifiers that the text must have: those so marked, and the flags that are fixed to 1."""
+    flags = [m for m in syntax.modifiers if isinstance(m, Flag) and (m.slot, 1) in syntax.fixed]
+    return [*syntax.required, *flags]
 
 
 def _words(rest: str, start: int) -> list[_Word]:

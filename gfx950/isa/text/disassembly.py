@@ -55,25 +55,3 @@ def instruction_text(code: bytes | memoryview, base: int, pc: int) -> str:
     if syntax is None:
         return f"{decoded.instruction.name} ({long_words(decoded.raw)})"
     return _line(syntax, decoded, None)
-
-
-def listing(code: bytes | memoryview, base: int, symbol: Symbol | None = None) -> list[tuple[int, bytes, str]]:
-    """Address, bytes and line of everything in `code`, which starts at address `base`.
-
-    What is no instruction, and an instruction whose text would not assemble to its bytes, is a `.long` line.
-    """
-    lines, at = [], 0
-    while at < len(code):
-        raw, text = _next_line(code, base, at, symbol)
-        lines.append((base + at, raw, text))
-        at += len(raw)
-    return lines
-
-
-def _next_line(code: bytes | memoryview, base: int, at: int, symbol: Symbol | None) -> tuple[bytes, str]:
-    try:
-        decoded = decode(code, base + at, base)
-    except DecodeError:
-        raw = bytes(code[at : at + 4])
-        return raw, long_words(raw)
-    return decoded.raw, disassemble(decoded, symbol)

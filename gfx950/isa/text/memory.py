@@ -45,7 +45,7 @@ def smem(instruction: Instruction) -> tuple[Syntax, ...]:
     if cache is None and not instruction.parameter("address") and not instruction.parameter("sbase"):
         return (Syntax(instruction, instruction.name, "SMEM", tuple(first)),)
     if cache is not None and cache[0]:
-        first.append(Number(Field("sdata"), 7))
+        first.append(Number(Field("sdata"), 7, hexadecimal="large"))
     base = cache[1] if cache is not None else 4 if instruction.parameter("sbase") else 2
     first.append(Scalar(Field("sbase"), base, scale=2))
     return _scalar_offsets(instruction, tuple(first), signed=base == 2)
@@ -56,19 +56,25 @@ def _scalar_offsets(instruction: Instruction, first: tuple[Operand, ...], signed
     offset, imm, soe = Field("offset"), bit("imm", 0), bit("soe", 0)
     glc: tuple[Modifier, ...] = () if instruction.flow else (Flag("glc", bit("glc", 0)),)
     bits = 21 if signed else 20
-    immediate = Number(offset, bits, signed=signed, hexadecimal=True)
+    immediate = Number(offset, bits, signed=signed, hexadecimal="always")
     with_register = Value("offset", offset, bits, signed=signed, hexadecimal=True, default=None)
     register = Field("offset", count=7)
     ways: tuple[tuple[Operand, tuple[Modifier, ...], int, int], ...] = (
-        (immediate, glc, 1, 0),
-        (Scalar(Field("soffset"), 1), (with_register, *glc), 1, 1),
-        (Scalar(register, 1), glc, 0, 0),
+        (immediate, (), 1, 0),
+        (Scalar(register, 1), (), 0, 0),
+        (Scalar(Field("soffset"), 1), (with_register,), 1, 1),
     )
     return tuple(
         Syntax(
-            instruction, instruction.name, "SMEM", (*first, operand), modifiers, fixed=((imm, has_imm), (soe, has_soe))
+            instruction,
+            instruction.name,
+            "SMEM",
+            (*first, operand),
+            (*needed, *glc),
+            fixed=((imm, has_imm), (soe, has_soe)),
+            required=needed,
         )
-        for operand, modifiers, has_imm, has_soe in ways
+        for operand, needed, has_imm, has_soe in ways
     )
 
 
@@ -80,17 +86,18 @@ ANY_START = {"ds_read_b96_tr_b6"}  # [11.4]
 def ds(instruction: Instruction) -> tuple[Syntax, ...]:
     """vdst, addr, data0, data1 and the offsets, of these what the definition has."""
     returned, operands = _returned(instruction), []
+    is_gws = "_gws_" in instruction.name
     if returned:
         operands.append(Vector(Field("vdst"), returned, "va", ACC, any_start=instruction.name in ANY_START))
     if instruction.parameter("addr"):
-        operands.append(Vector(Field("addr"), 1))
+        operands.append(Vector(Field("addr"), 1, even=is_gws))
     for name in ("data0", "data1"):
         words = _data(instruction, name)
         if words:
             has_file = any(o.acc is not None for o in operands)
             operands.append(Vector(Field(name), words, "va", ACC, follows=has_file))
-    syntax = Syntax(instruction, instruction.name, "DS", tuple(operands), _ds_offsets(instruction))
-    return (syntax,)
+    modifiers, fixed = _ds_offsets(instruction), ((bit("gds", 0), int(is_gws)),)
+    return (Syntax(instruction, instruction.name, "DS", tuple(operands), modifiers, fixed=fixed),)
 
 
 def _ds_offsets(instruction: Instruction) -> tuple[Modifier, ...]:
@@ -135,7 +142,8 @@ def _flat(
     data: tuple[Operand, ...] = (Vector(Field("data"), words, "va", ACC, follows=returns),) if words else ()
     vaddr, saddr = address[:1], address[1:]
     segment = SEGMENTS[instruction.encoding]
-    offset = Value("offset", Field("offset"), 12 if segment == 0 else 13, signed=segment != 0)
+    bits = 12 if segment == 0 else 13
+    offset = Value("offset", Field("offset", count=bits), bits, signed=segment != 0)
     cache = tuple(Flag(name, bit(name, 0)) for name in ("sc0", "nt", "sc1"))
     return Syntax(
         instruction,
@@ -191,8 +199,8 @@ def buffer(instruction: Instruction) -> tuple[Syntax, ...]:
     """vdata, vaddr, srsrc, soffset; a load to LDS has no vdata; the cache instructions have nothing."""
     form = "MTBUF" if instruction.encoding == "MTBUF" else "MUBUF"
     cache = tuple(Flag(name, bit(name, 0)) for name in ("sc0", "nt", "sc1"))
-    if instruction.parameter("buffer") is None:
-        return (Syntax(instruction, instruction.name, form, (), cache),)
+    if instruction.parameter("buffer") is None:  # LLVM takes nt there too, and drops it
+        return (Syntax(instruction, instruction.name, form, (), cache[::2]),)
     words = _data(instruction, "data0") or _returned(instruction)
     data: tuple[Operand, ...] = (Vector(Field("vdata"), words, "va", ACC),) if words else ()
     operands = (

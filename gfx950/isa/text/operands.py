@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 from gfx950.isa.encoding import Decoded
 from gfx950.isa.text import registers
@@ -50,16 +50,17 @@ def check_words(register: Register, words: int, text: str) -> None:
         raise TextProblem(f"expected {words} register{plural}, found {text}, which is {register.words}")
 
 
-def check_even(register: Register, words: int, text: str) -> None:
-    """Raises TextProblem where a group of vector registers starts at an odd number. [CDNA4 ISA 3.6.4]"""
-    if words > 1 and register.index % 2:
-        raise TextProblem(f"a group of vector registers must start at an even number, found {text}")
+def check_even(register: Register, text: str) -> None:
+    """Raises TextProblem where vector registers start at an odd number. [CDNA4 ISA 3.6.4]"""
+    if register.index % 2:
+        raise TextProblem(f"vector registers must start at an even number here, found {text}")
 
 
 @dataclass(frozen=True)
 class Vector:
     """Vector registers. files: v, a or va; acc: the bit that says a, where both are possible. offset: what the field
-    holds for v0. any_start: an odd first register is fine too; follows: another operand has set `acc`."""
+    holds for v0. any_start: an odd first register is fine too, even: of a single one it is not; follows: another
+    operand has set `acc`."""
 
     slot: Slot
     words: int
@@ -68,11 +69,12 @@ class Vector:
     offset: int = 0
     any_start: bool = False
     follows: bool = False
+    even: bool = False
 
     def show(self, decoded: Decoded) -> str:
         """v1, v[2:3] or a[4:7]."""
         index = self.slot.get(decoded) - self.offset
-        if index < 0:
+        if not 0 <= index <= registers.VGPRS - self.words:
             return UNKNOWN
         is_a = self.files == "a" or (self.acc is not None and self.acc.get(decoded) != 0)
         return registers.vector_text("a" if is_a else "v", index, self.words)
@@ -84,8 +86,8 @@ class Vector:
             names = " or ".join(registers.vector_text(letter, 0, self.words) for letter in self.files)
             raise TextProblem(f"expected a vector register such as {names}, found {text!r}")
         check_words(register, self.words, text)
-        if not self.any_start:
-            check_even(register, self.words, text)
+        if (self.words > 1 and not self.any_start) or self.even:
+            check_even(register, text)
         self.slot.put(decoded, register.index + self.offset)
         if self.acc is not None:
             self._set_file(decoded, int(register.file == "a"), text)
@@ -190,7 +192,7 @@ class Source:
             self._vector().read(decoded, text)
 
     def _read_scalar(self, decoded: Decoded, register: Register, text: str) -> None:
-        if not self.scalars or (register.words is None and not self.constants):
+        if not self.scalars:
             raise TextProblem(f"only a vector register can stand here, found {text}")
         check_words(register, self.words, text)
         if register.words is not None and register.index % registers.scalar_alignment(self.words):
@@ -251,10 +253,15 @@ def _integer_constant(value: int, kind: str) -> tuple[int | None, int]:
 
 
 def _float_constant(value: float, kind: str) -> tuple[int | None, int]:
-    if round(value, 8) == 0.15915494:
-        return registers.TWO_PI, 0
     bits = registers.float_bits(value, kind)
-    return registers.inline_code(bits, kind), bits >> 32 if kind in ("f64", "i64") else bits
+    code = registers.inline_code(bits, kind)
+    if kind == "bf16" and registers.inline_code(registers.float_bits(value, "f32"), "f32") == registers.TWO_PI:
+        code = registers.TWO_PI  # the hardware's constant is cut to bf16, not rounded
+    if code is None and kind in ("f64", "i64"):
+        if bits & 0xFFFFFFFF:
+            raise TextProblem(f"{value} has 64 bits: a literal holds the high 32, and its low ones are not 0")
+        bits >>= 32
+    return code, bits
 
 
 def _literal_bits(value: int, kind: str, text: str) -> int:
@@ -274,7 +281,7 @@ def put_literal(decoded: Decoded, literal: int, text: str) -> None:
 
 
 @dataclass(frozen=True)
-class Literal:
+class TrailingLiteral:
     """The literal of V_FMAMK, V_FMAAK and their f16 kin, always there."""
 
     kind: str
@@ -400,19 +407,21 @@ class SdwaMask:
 
 @dataclass(frozen=True)
 class Number:
-    """An immediate. signed: its bits are two's complement; hexadecimal: how it is printed; count: its bits."""
+    """An immediate. count: its bits; signed: they are two's complement. hexadecimal: how it is printed, always so,
+    never, or where it is `large`, which is no inline constant."""
 
     slot: Slot
     count: int
     signed: bool = False
-    hexadecimal: bool = False
+    hexadecimal: Literal["always", "never", "large"] = "never"
 
     def show(self, decoded: Decoded) -> str:
         """The number."""
         value = self.slot.get(decoded)
         if self.signed and value >> self.count - 1:
             value -= 1 << self.count
-        return hex(value) if self.hexadecimal else str(value)
+        large = self.hexadecimal == "large" and registers.integer_code(value) is None
+        return hex(value) if large or self.hexadecimal == "always" else str(value)
 
     def read(self, decoded: Decoded, text: str) -> None:
         """A number that fits; where nothing says the sign, both readings of the bits do."""

@@ -131,7 +131,7 @@ class Zero:
 
 def _scaled(instruction: Instruction, operands: list[Operand]) -> Syntax:
     """The prefix's scales follow the operands; OP_SEL and OP_SEL_HI pick their bytes. [7.2.1]"""
-    scales = [Source(Field(f"src{i}", "scale"), 1, "f32") for i in range(2)]
+    scales = [Source(Field(f"src{i}", "scale"), 1, "f32", scalars=False) for i in range(2)]
     bytes_ = tuple(
         BitList(name, (bit(name, 0, "scale"), bit(name, 1, "scale"), Zero()), default)
         for name, default in (("op_sel", 0), ("op_sel_hi", 1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import struct
 from dataclasses import dataclass
@@ -40,9 +41,9 @@ def vector_text(letter: str, index: int, words: int) -> str:
 
 def scalar_text(code: int, words: int) -> str:
     """A scalar register code 0..127 of some width; /*INV_OP*/ where no register starts."""
-    if code < SGPRS:
+    if code + words <= SGPRS:
         return vector_text("s", code, words)
-    if TTMP_FIRST <= code < TTMP_FIRST + TTMPS:
+    if TTMP_FIRST <= code <= TTMP_FIRST + TTMPS - words:
         return vector_text("ttmp", code - TTMP_FIRST, words)
     names = SPECIAL if words == 1 else SPECIAL_PAIRS if words == 2 else {}
     return names.get(code, UNKNOWN)
@@ -58,8 +59,11 @@ class Register:
     words: int | None
 
 
+@functools.lru_cache(maxsize=4096)
 def parse_register(text: str) -> Register | None:
     """The register a text names, None if it is none. Raises TextProblem for one that does not exist."""
+    if text.startswith("["):
+        return _listed(text)
     if text in _CODES:
         code = _CODES[text]
         return Register("s", code, None if code in SOURCES else 1)
@@ -76,6 +80,18 @@ def parse_register(text: str) -> Register | None:
         raise TextProblem(f"{text} does not exist: {letter} registers are {letter}0..{letter}{limit - 1}")
     index = start + TTMP_FIRST if letter == "ttmp" else start
     return Register("s" if letter == "ttmp" else letter, index, end - start + 1)
+
+
+def _listed(text: str) -> Register | None:
+    """[s0,s1]: single registers in a row."""
+    parts = [parse_register(part.strip()) for part in text.strip("[]").split(",")]
+    found = [part for part in parts if part is not None and part.words == 1]
+    if len(found) != len(parts):
+        return None
+    first = found[0]
+    if any((part.file, part.index) != (first.file, first.index + i) for i, part in enumerate(found)):
+        raise TextProblem(f"a list names registers in a row, found {text}")
+    return Register(first.file, first.index, len(found))
 
 
 def scalar_alignment(words: int) -> int:

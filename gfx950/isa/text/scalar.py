@@ -8,13 +8,15 @@ from gfx950.isa.encoding import NO_LITERAL, Decoded
 from gfx950.isa.registry import Instruction, Parameter
 from gfx950.isa.text.fields import Field, Slot
 from gfx950.isa.text.immediates import HardwareRegister, IndexMode, Message, WaitCounters
-from gfx950.isa.text.operands import Number, Operand, Scalar, Source, parse_bounded
+from gfx950.isa.text.operands import Number, Operand, Scalar, Source, constant, parse_bounded, source_text
+from gfx950.isa.text.registers import float_bits
 from gfx950.isa.text.syntax import Syntax, constants_of, registers_of, scalar_like
 
 SIMM16 = Field("simm16")
 # SOPP instructions whose immediate is a plain number; the rest of them have no operand.
 COUNTED = {
     "s_nop", "s_sleep", "s_setprio", "s_sethalt", "s_setkill", "s_trap", "s_incperflevel", "s_decperflevel",
+    "s_set_valu_coexec_mode",
 }  # fmt: skip
 SPECIAL: dict[str, Operand] = {
     "s_waitcnt": WaitCounters(SIMM16),
@@ -22,7 +24,7 @@ SPECIAL: dict[str, Operand] = {
     "s_sendmsghalt": Message(SIMM16),
     "s_set_gpr_idx_mode": IndexMode(SIMM16, 16),
 }
-REGISTER_CODES = {"s_cbranch_join", "s_set_gpr_idx_idx"}
+NO_CONSTANT = {*NO_LITERAL, "s_cbranch_join"}  # register operands only
 BRANCHES_WITH_MASK = {"s_call_b64", "s_cbranch_i_fork"}  # SOPK whose immediate is a branch target
 
 
@@ -53,26 +55,26 @@ def syntaxes(instruction: Instruction) -> tuple[Syntax, ...]:
     """The ways to write a scalar instruction."""
     if instruction.name == "s_endpgm":
         plain = Syntax(instruction, instruction.name, "SOPP", fixed=((SIMM16, 0),))
-        return plain, Syntax(instruction, instruction.name, "SOPP", (Number(SIMM16, 16),))
+        return plain, Syntax(instruction, instruction.name, "SOPP", (Number(SIMM16, 16, hexadecimal="large"),))
     make = {"SOPP": _sopp, "SOPK": _sopk}.get(instruction.encoding, _sop)
     return (make(instruction),)
 
 
 def _sopp(instruction: Instruction) -> Syntax:
-    name, operands = instruction.name, ()
+    name = instruction.name
     if instruction.flow == "branch":
         return Syntax(instruction, name, "SOPP", (Branch(SIMM16),))
     if name in COUNTED:
-        return Syntax(instruction, name, "SOPP", (Number(SIMM16, 16),))
+        return Syntax(instruction, name, "SOPP", (Number(SIMM16, 16, hexadecimal="large"),))
     if name in SPECIAL:
         return Syntax(instruction, name, "SOPP", (SPECIAL[name],), any_operands=name == "s_waitcnt")
-    return Syntax(instruction, name, "SOPP", operands)
+    return Syntax(instruction, name, "SOPP")
 
 
 def _sopk(instruction: Instruction) -> Syntax:
     name = instruction.name
     register = Scalar(Field("sdst"), _destination_words(instruction) or 1)
-    operands: tuple[Operand, ...] = (register, Number(SIMM16, 16, hexadecimal=True))
+    operands: tuple[Operand, ...] = (register, Number(SIMM16, 16, hexadecimal="always"))
     if name in BRANCHES_WITH_MASK:
         operands = (Scalar(Field("sdst"), 2), Branch(SIMM16))
     elif name == "s_getreg_b32":
@@ -86,16 +88,20 @@ def _sopk(instruction: Instruction) -> Syntax:
 
 @dataclass(frozen=True)
 class LiteralNumber:
-    """The literal of S_SETREG_IMM32_B32, a number in decimal."""
+    """The literal of S_SETREG_IMM32_B32, printed as a source would be."""
 
     def show(self, decoded: Decoded) -> str:
-        """The number, signed."""
+        """An inline constant's text where it is one, else hexadecimal."""
         literal = decoded.literal or 0
-        return str(literal - (1 << 32) if literal >> 31 else literal)
+        code, _ = constant(f"0x{literal:x}", "i32")
+        return f"0x{literal:x}" if code is None else source_text(code, 1, "i32")
 
     def read(self, decoded: Decoded, text: str) -> None:
-        """Any number of 32 bits."""
-        decoded.literal = parse_bounded(text, -(1 << 31), (1 << 32) - 1, "a number of 32 bits") & 0xFFFFFFFF
+        """Any number of 32 bits; the words of the inline floats are their bits."""
+        if "." in text:
+            decoded.literal = float_bits(float(text), "f32")
+        else:
+            decoded.literal = parse_bounded(text, -(1 << 31), (1 << 32) - 1, "a number of 32 bits") & 0xFFFFFFFF
 
 
 def _sop(instruction: Instruction) -> Syntax:
@@ -127,6 +133,7 @@ def _source(instruction: Instruction, name: str) -> list[Operand]:
     if parameter is None:
         return []
     kind = constants_of(instruction, parameter)
-    literal = instruction.name not in NO_LITERAL
+    constants = instruction.name not in NO_CONSTANT
+    literal = constants and instruction.name != "s_cbranch_g_fork"
     words = registers_of(instruction, parameter)
-    return [Source(slot, words, kind, files="", literal=literal, constants=literal)]
+    return [Source(slot, words, kind, files="", literal=literal, constants=constants)]

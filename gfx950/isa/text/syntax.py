@@ -22,8 +22,8 @@ class Syntax:
     """One way to write an instruction.
 
     form: that of `Decoded`; extra: dpp or sdwa where that dword follows. fixed: slots that must hold a value for this
-    way to apply; defaults: slots that hold a value unless the text says other. any_operands: the text after the
-    mnemonic is one operand, blanks and all.
+    way to apply; defaults: slots that hold a value unless the text says other; required: modifiers that the text must
+    have, beside the flags that are fixed. any_operands: the text after the mnemonic is one operand, blanks and all.
     """
 
     instruction: Instruction
@@ -34,6 +34,7 @@ class Syntax:
     extra: str = ""
     fixed: tuple[tuple[Slot, int], ...] = ()
     defaults: tuple[tuple[Slot, int], ...] = ()
+    required: tuple[Modifier, ...] = ()
     any_operands: bool = False
 
     def applies(self, decoded: Decoded) -> bool:

@@ -7,19 +7,20 @@ Which modifiers a form takes is in `gfx950.isa.text.vector_modifiers`.
 from __future__ import annotations
 
 from gfx950.isa.encoding import uses_vop3b
+from gfx950.isa.legality import ROW_NEWBCAST, is_wide, takes_dpp, takes_sdwa, takes_vop3
 from gfx950.isa.registry import Instruction, Parameter
 from gfx950.isa.text import vector_modifiers as allowed
 from gfx950.isa.text.fields import Field, bit
 from gfx950.isa.text.modifiers import BoundControl, Choice, DppControl, Modifier, Value
 from gfx950.isa.text.operands import (
     Extended,
-    Literal,
     Operand,
     Scalar,
     SdwaCode,
     SdwaMask,
     Signed,
     Source,
+    TrailingLiteral,
     Vector,
     Word,
 )
@@ -39,11 +40,11 @@ def syntaxes(instruction: Instruction) -> tuple[Syntax, ...]:
     if instruction.encoding == "VOP3":
         return (_long(instruction, instruction.name),)
     ways = [_short(instruction, allowed.short_mnemonic(instruction))]
-    if allowed.has_long_form(instruction):
+    if takes_vop3(instruction):
         ways.append(_long(instruction, f"{instruction.name}_e64"))
-    if allowed.has_dpp_form(instruction):
+    if takes_dpp(instruction, ROW_NEWBCAST.start):
         ways.append(_dpp(instruction))
-    if allowed.has_sdwa_form(instruction):
+    if takes_sdwa(instruction):
         ways.append(_sdwa(instruction))
     return tuple(ways)
 
@@ -96,7 +97,7 @@ def _short(instruction: Instruction, mnemonic: str) -> Syntax:
     if instruction.parameter("carry_in"):
         operands.append(vcc)
     if instruction.parameter("literal"):
-        literal = Literal(constants_of(instruction, sources_of(instruction)[0][1]))
+        literal = TrailingLiteral(constants_of(instruction, sources_of(instruction)[0][1]))
         operands.insert(2 if "mk_" in instruction.name else 3, literal)
     return Syntax(instruction, mnemonic, instruction.encoding, tuple(operands))
 
@@ -133,15 +134,24 @@ def _dpp(instruction: Instruction) -> Syntax:
     if instruction.parameter("carry_in"):
         operands.append(Word("vcc"))
     masks = (Field("row_mask", "dpp"), Field("bank_mask", "dpp"))
+    control = DppControl(Field("ctrl", "dpp"), is_wide(instruction))
     modifiers: tuple[Modifier, ...] = (
-        DppControl(Field("ctrl", "dpp"), allowed.is_wide(instruction)),
+        control,
         Value("row_mask", masks[0], 4, hexadecimal=True, default=None),
         Value("bank_mask", masks[1], 4, hexadecimal=True, default=None),
         BoundControl(Field("bound_ctrl", "dpp")),
     )
     defaults = tuple((mask, 15) for mask in masks)
-    mnemonic = f"{instruction.name}_dpp"
-    return Syntax(instruction, mnemonic, instruction.encoding, tuple(operands), modifiers, "dpp", defaults=defaults)
+    return Syntax(
+        instruction,
+        f"{instruction.name}_dpp",
+        instruction.encoding,
+        tuple(operands),
+        modifiers,
+        "dpp",
+        defaults=defaults,
+        required=(control,),
+    )
 
 
 def _sdwa(instruction: Instruction) -> Syntax:

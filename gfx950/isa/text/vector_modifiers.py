@@ -1,25 +1,20 @@
-"""Which forms and modifiers LLVM's assembler gives a vector instruction.
+"""Which modifiers LLVM's assembler gives a vector instruction; which forms it has is in `gfx950.isa.legality`.
 
 Mostly this follows from the operands: NEG and ABS for floats, OMOD for float results, OP_SEL for 16-bit operands of
-64-bit instructions, no SDWA on 64 bits. The sets below are what does not follow.
+64-bit instructions. The sets below are what does not follow.
 """
 
 from __future__ import annotations
 
 from gfx950.isa.encoding import Decoded
+from gfx950.isa.legality import takes_vop3
 from gfx950.isa.registry import Instruction, Parameter
 from gfx950.isa.text.fields import Field, bit
 from gfx950.isa.text.modifiers import BitList, BoundControl, Flag, Modifier, OutputScale, Value
-from gfx950.lanes import F16, F32, F64, Lanes, Mask, Words
+from gfx950.lanes import F16, F32, F64, Lanes, Words
 
-NO_LONG_FORM = {"v_readfirstlane_b32", "v_swap_b32", "v_accvgpr_mov_b32"}
-NO_DPP_FORM = {*NO_LONG_FORM, "v_permlane16_swap_b32", "v_permlane32_swap_b32", "v_clrexcp"}
 # LLVM writes their 64-bit, DPP and SDWA forms without a suffix too, which loses the form; here they have theirs.
 NO_SHORT_SUFFIX = {"v_nop", "v_clrexcp"}
-NO_SDWA_FORM = {
-    *NO_DPP_FORM, "v_fmac_f32", "v_mac_f16", "v_dot2c_f32_bf16", "v_dot2c_f32_f16", "v_dot2c_i32_i16",
-    "v_dot4c_i32_i8", "v_dot8c_i32_i4",
-}  # fmt: skip
 # An SDWA form that selects of its source only. [CDNA4 ISA 7.3]
 PLAIN_SDWA = {"v_cvt_f32_fp8", "v_cvt_f32_bf8", "v_cvt_pk_f32_fp8", "v_cvt_pk_f32_bf8"}
 MOVES = {"v_mov_b32", "v_cndmask_b32"}  # floats for the lanes, but without output modifiers
@@ -49,39 +44,10 @@ def is_float(item: Parameter) -> bool:
     return item.kind in (F16, F32, F64)
 
 
-def is_wide(instruction: Instruction) -> bool:
-    """Whether an explicit operand or result has 64 bits: no SDWA, and DPP by row_newbcast alone. [13.3.9]"""
-    explicit = [p for p in instruction.parameters if p.name.startswith(("src", "vdst"))]
-    return any(p.kind is not Mask and p.registers == 2 for p in (*explicit, *instruction.results))
-
-
-def has_long_form(instruction: Instruction) -> bool:
-    """Whether a VOP1, VOP2 or VOPC instruction has a 64-bit form of its own text."""
-    return instruction.name not in NO_LONG_FORM and instruction.parameter("literal") is None
-
-
 def short_mnemonic(instruction: Instruction) -> str:
     """The name of the 32-bit form: with its suffix where there is a 64-bit one to tell it from."""
-    plain = instruction.name in NO_SHORT_SUFFIX or not has_long_form(instruction)
+    plain = instruction.name in NO_SHORT_SUFFIX or not takes_vop3(instruction)
     return instruction.name if plain else f"{instruction.name}_e32"
-
-
-def has_dpp_form(instruction: Instruction) -> bool:
-    """Whether a DPP dword may follow. [12.16.1, 13.3.9; LLVM has none on compares]"""
-    return (
-        instruction.encoding != "VOPC"
-        and instruction.name not in NO_DPP_FORM
-        and instruction.parameter("literal") is None
-    )
-
-
-def has_sdwa_form(instruction: Instruction) -> bool:
-    """Whether an SDWA dword may follow. [12.16.2]"""
-    if instruction.name in PLAIN_SDWA:
-        return True
-    return (
-        instruction.name not in NO_SDWA_FORM and not is_wide(instruction) and instruction.parameter("literal") is None
-    )
 
 
 def has_plain_sdwa(instruction: Instruction) -> bool:

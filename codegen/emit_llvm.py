@@ -34,8 +34,18 @@ UNUSED = (
 )
 
 
+def _check_programs(programs: object) -> None:
+    traced = "`trace(kernel)` makes one of a function under `@kernel`"
+    if not isinstance(programs, Sequence):
+        raise EmitError(f"the programs are {programs!r:.60}; expected a list of traced programs: {traced}")
+    for index, program in enumerate(programs):
+        if not isinstance(program, Program):
+            raise EmitError(f"program {index} is {program!r:.60}; expected a traced program: {traced}")
+
+
 def emit(programs: Sequence[Program]) -> str:
     """The LLVM module of all programs, as text. Raises EmitError for what LLVM cannot be told."""
+    _check_programs(programs)
     names = [p.name for p in programs]
     twice = {n for n in names if names.count(n) > 1}
     if twice:

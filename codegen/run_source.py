@@ -68,6 +68,11 @@ def run_source(
     `memory`; for scalars a Python or numpy number. Raises LaunchError for wrong arguments, MemoryFault and SourceError
     with kernel, workgroup, wave, lane and source line.
     """
+    if not isinstance(program, Program):
+        raise LaunchError(
+            f"the program is {program!r:.60}",
+            expected="a traced program: `trace(kernel)` makes one of a function under `@kernel`",
+        )
     space = memory if memory is not None else Memory()
     shape = _grid(program, grid)
     mapped: list[int] = []

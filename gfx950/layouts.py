@@ -166,7 +166,9 @@ class OperandLayout:
         return self.layout.rule
 
     def locate(self, row: int, col: int, block: int = 0) -> Place:
-        """The place of element [row][col] of a block. Raises IndexError when an index is outside the operand."""
+        """The place of element [row][col] of a block. Raises IndexError when an index is outside the operand,
+        TypeError when it is no whole number.
+        """
         self._check("row", row, self.rows)
         self._check("column", col, self.cols)
         self._check("block", block, self.blocks)
@@ -193,6 +195,11 @@ class OperandLayout:
                     yield Element(row, col, block)
 
     def _check(self, what: str, value: int, size: int) -> None:
+        if not hasattr(value, "__index__"):
+            raise TypeError(
+                f"{what} {value!r} is a {type(value).__name__}; {self.operand} of {self.mnemonic} counts its {what}s in"
+                f" whole numbers, 0..{size - 1}"
+            )
         if not 0 <= value < size:
             raise IndexError(
                 f"{what} {value} is outside {self.operand} of {self.mnemonic}: it has {what}s 0..{size - 1}"

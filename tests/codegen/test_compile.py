@@ -28,6 +28,7 @@ from codegen.language import (
     when,
 )
 from codegen.link import find_linker
+from codegen.llvm_text import EmitError
 from gfx950.isa.matrix import v_mfma_scale_f32_16x16x128_f8f6f4
 from gfx950.isa.vop1 import v_exp_f32
 from gfx950.isa.vop3 import v_perm_b32
@@ -145,3 +146,16 @@ def test_same_bytes_in_another_process():
 def test_passes_may_be_left_out():
     plain = compile_kernels([trace(everything)], optimize=False)
     assert plain.resources["everything"].instructions["v_perm_b32"] == 1
+
+
+@pytest.mark.parametrize(
+    ("programs", "message"),
+    [
+        ([5], r"program 0 is 5; expected a traced program: `trace\(kernel\)`"),
+        ([lambda: 1], "program 0 is <function"),
+        (5, "the programs are 5; expected a list of traced programs"),
+    ],
+)
+def test_what_is_no_program(programs, message):
+    with pytest.raises(EmitError, match=message):
+        compile_kernels(programs)

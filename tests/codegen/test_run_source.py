@@ -571,3 +571,8 @@ def test_launch_errors():
     assert "argument `n` is an array" in str(faults(LaunchError, k, a, a))
     assert "argument `n` is 4294967296" in str(faults(LaunchError, k, a, 1 << 32))
     assert "the grid is (0,)" in str(faults(LaunchError, k, a, 1, grid=(0,)))
+
+
+def test_what_is_no_program():
+    with pytest.raises(LaunchError, match=r"the program is None\n +expected: a traced program: `trace\(kernel\)`"):
+        run_source(None, (1,), [])

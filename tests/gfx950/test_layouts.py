@@ -299,3 +299,11 @@ def test_one_hot_runs_land_where_the_layout_says(native, mnemonic, formats):
 def test_import_stays_light():
     program = "import sys, gfx950.layouts; sys.exit(any(m in sys.modules for m in ('numba', 'numpy', 'llvmlite')))"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(("row", "col"), [(1.0, 0), (0, "a"), (None, 0)])
+def test_indices_are_whole_numbers(row, col):
+    with pytest.raises(
+        TypeError, match=r"(row 1\.0 is a float|column 'a' is a str|row None is a NoneType); D of .*0\.\.15"
+    ):
+        layout("v_mfma_f32_16x16x32_bf16", "D").locate(row, col)

@@ -10,14 +10,13 @@ native code that may take the process with it: it leaves `<name>.error` too then
 from __future__ import annotations
 
 import importlib.util
-import os
 import re
 import sys
-import tempfile
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 
-STAGE = "*_gpu_module_to_binary.mlir"  # of what FLYDSL_DUMP_IR writes, the one that holds the code object
+from flydsl.compiler import jit_function
 
 
 def mlir_bytes(text: str) -> bytes:
@@ -28,37 +27,50 @@ def mlir_bytes(text: str) -> bytes:
     return b"".join(a.encode("latin-1") + b for a, b in zip(pieces[::2], [*escaped, b""], strict=True))
 
 
-def code_object(stage: str) -> bytes:
-    """The code object in the text of the last stage."""
-    found = re.search(r'bin = "((?:[^"\\]|\\.)*)"', stage)
+def code_object(module: str) -> bytes:
+    """The code object in the text of a compiled module."""
+    found = re.search(r'bin = "((?:[^"\\]|\\.)*)"', module)
     if found is None:
-        raise ValueError("FlyDSL's last stage holds no binary; its attribute `bin` was expected")
+        raise ValueError("FlyDSL's compiled module holds no binary; its attribute `bin` was expected")
     return mlir_bytes(found[1])
 
 
-def build(function) -> bytes:
-    """Calls one build and returns the code object that FlyDSL wrote down."""
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ["FLYDSL_DUMP_DIR"] = folder
-        function()
-        stages = list(Path(folder).rglob(STAGE))
-        if len(stages) != 1:
-            raise ValueError(f"the build compiled {len(stages)} modules; exactly one was expected")
-        return code_object(stages[0].read_text(encoding="latin-1"))
+def watch_compiler() -> list[str]:
+    """A list that the text of each module joins as FlyDSL compiles it; FLYDSL_DUMP_IR would compile each twice."""
+    modules: list[str] = []
+    compile_module = jit_function.MlirCompiler.compile
+
+    def watched(*arguments, **named):
+        module = compile_module(*arguments, **named)
+        modules.append(str(module))
+        return module
+
+    jit_function.MlirCompiler.compile = watched
+    return modules
+
+
+def build(function: Callable[[], None], modules: list[str]) -> bytes:
+    """Calls one build and returns its code object."""
+    modules.clear()
+    function()
+    if len(modules) != 1:
+        raise ValueError(f"the build compiled {len(modules)} modules; exactly one was expected")
+    return code_object(modules[0])
 
 
 def main(source: str, target: str) -> None:
+    modules = watch_compiler()
     spec = importlib.util.spec_from_file_location("kernels", source)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["kernels"] = module
-    spec.loader.exec_module(module)
-    for name, function in module.BUILDS.items():
+    kernels = importlib.util.module_from_spec(spec)
+    sys.modules["kernels"] = kernels
+    spec.loader.exec_module(kernels)
+    for name, function in kernels.BUILDS.items():
         made, refused = Path(target, f"{name}.hsaco"), Path(target, f"{name}.error")
         if made.exists() or refused.exists():
             continue
         refused.write_text("FlyDSL's process died in this build")
         try:
-            data = build(function)
+            data = build(function, modules)
         except Exception:
             refused.write_text(traceback.format_exc())
         else:

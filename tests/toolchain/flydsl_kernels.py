@@ -46,7 +46,7 @@ needs_flydsl = pytest.mark.skipif(
 
 
 def _environment() -> dict[str, str]:
-    """What makes FlyDSL compile only, for gfx950, with ziglang's linker, and write down what it does."""
+    """What makes FlyDSL compile only, for gfx950, with ziglang's linker."""
     linker = FOLDER / "flydsl-rocm" / "llvm" / "bin" / "ld.lld"
     if not linker.exists():
         linker.parent.mkdir(parents=True, exist_ok=True)
@@ -54,7 +54,7 @@ def _environment() -> dict[str, str]:
         script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m ziglang ld.lld "$@"\n')
         script.chmod(0o755)
         script.replace(linker)
-    chosen = {"COMPILE_ONLY": "1", "ARCH": "gfx950", "FLYDSL_DUMP_IR": "1", "FLYDSL_RUNTIME_ENABLE_CACHE": "0"}
+    chosen = {"COMPILE_ONLY": "1", "ARCH": "gfx950", "FLYDSL_RUNTIME_ENABLE_CACHE": "0"}
     return {**os.environ, **chosen, "ROCM_PATH": str(FOLDER / "flydsl-rocm")}
 
 

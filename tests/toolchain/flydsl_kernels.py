@@ -41,7 +41,7 @@ def version() -> str | None:
 
 
 needs_flydsl = pytest.mark.skipif(
-    version() is None, reason="flydsl is not installed: pip install -e ".[flydsl]" brings it (299 MB)"
+    version() is None, reason="flydsl is not installed: pip install -e '.[flydsl]' brings it (299 MB)"
 )
 
 

@@ -257,7 +257,13 @@ def _wide_code(value: F32, target: str) -> U32:
     """An f32 as bits of the target type."""
     if target == "f32":
         return value.bits(U32)
-    return half(value).bits(U16).to(U32) if target == "f16" else narrowed(value, BF16_FORMAT)
+    return _as_half(value).bits(U16).to(U32) if target == "f16" else narrowed(value, BF16_FORMAT)
+
+
+def _as_half(value: F32) -> F16:
+    """An exact f32 as f16: MODE's field for f32 denormals is not for what is no operand."""
+    with with_mode(value.engine, denorm32=3):
+        return half(value)
 
 
 def _define_widened_pair(opcode: int, name: str, form: Format, target: str) -> None:
@@ -279,7 +285,7 @@ def _define_widened(opcode: int, name: str, form: Format, target: str) -> None:
 
     def body(src0: Any, src1: Any, op_sel: int = 0) -> Any:
         value = multiplier(src1, target)(widened(src0 >> 8 * (op_sel & 3), form))
-        return value if target == "f32" else half(value)
+        return value if target == "f32" else _as_half(value)
 
     types = {"src0": U32, "src1": U32, "op_sel": int, "return": _ONE[target]}
     _define(f"{target}_{name}", opcode, body, types, f"One {form.name} number times the scale as {target}", TO_WIDE)

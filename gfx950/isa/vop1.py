@@ -96,6 +96,14 @@ SCREEN_PARTITION = rule(
     " manuals of Vega print, as the public assembler CLRX gives it",
     "V_SCREEN_PARTITION_4SE_B32 looks S0[7:0] up in the 256 entries of Vega.",
 )
+MOVE_MODIFIERS = rule(
+    "valu.move_modifiers",
+    Evidence.chosen,
+    "CDNA4 ISA 12.7, 12.8: floating-point modifiers are valid for V_MOV_B32 and V_CNDMASK_B32, shown for NEG and ABS"
+    " only; LLVM accepts clamp in their SDWA forms, as it does for every instruction",
+    "CLAMP and OMOD act on the moved bits as on an f32 result; without a modifier the bits, denormals and signalling"
+    " NaNs too, stay as they are.",
+)
 MOV_B64_LITERAL = rule(
     "valu.mov_b64_literal",
     Evidence.chosen,
@@ -135,7 +143,7 @@ def v_clrexcp() -> None:
     """Clears the exception flags, which no result depends on. [12.8]"""
 
 
-@vop1("v_mov_b32", 1)
+@vop1("v_mov_b32", 1, rules=(MOVE_MODIFIERS,))
 def v_mov_b32(src0: F32) -> F32:
     """D = S0; typed float so that neg and abs apply. [12.8]"""
     return src0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gfx950.evidence import Evidence, rule
 from gfx950.isa.lane_arithmetic import (
     ARITHMETIC,
     ARITHMETIC_F16,
@@ -20,6 +21,7 @@ from gfx950.isa.lane_arithmetic import (
     with_carry,
 )
 from gfx950.isa.registry import F16Integer, vop2
+from gfx950.isa.vop1 import MOVE_MODIFIERS
 from gfx950.lanes import (
     B32,
     F16,
@@ -35,10 +37,19 @@ from gfx950.lanes import (
     fma,
 )
 
+MULTIPLY_ADD_HALF = rule(
+    "valu.mac_f16_half",
+    Evidence.spec,
+    "CDNA4 ISA 12.7 writes {16'0, result}; LLVM, whose list of what clears the high half comes from experiments with"
+    " older chips, leaves the three out from gfx9 on and clears it itself",
+    "V_MAC_F16, V_MADMK_F16 and V_MADAK_F16 leave zeros in the high half; V_MAC_F16 with OP_SEL[3] writes the high half"
+    " and keeps the low one.",
+)
+
 # ---- floats ----------------------------------------------------------------------------------------------------------
 
 
-@vop2("v_cndmask_b32", 0)
+@vop2("v_cndmask_b32", 0, rules=(MOVE_MODIFIERS,))
 def v_cndmask_b32(src0: F32, src1: F32, carry_in: Mask) -> F32:
     """S1 in lanes whose carry-in bit is set, S0 elsewhere; typed float so that neg and abs apply. [12.7]"""
     return carry_in.select(src1, src0)
@@ -294,19 +305,19 @@ def v_mul_f16(src0: F16, src1: F16) -> F16:
     return limited(src0 * src1, src0, src1)
 
 
-@vop2("v_mac_f16", 35, rules=(LEGACY_MULTIPLY_ADD, *ARITHMETIC_F16))
+@vop2("v_mac_f16", 35, rules=(LEGACY_MULTIPLY_ADD, MULTIPLY_ADD_HALF, *ARITHMETIC_F16))
 def v_mac_f16(src0: F16, src1: F16, vdst: F16) -> F16:
     """D = S0 * S1 + D, not fused. [12.7]"""
     return multiply_add(src0, src1, vdst)
 
 
-@vop2("v_madmk_f16", 36, rules=(LEGACY_MULTIPLY_ADD, *ARITHMETIC_F16))
+@vop2("v_madmk_f16", 36, rules=(LEGACY_MULTIPLY_ADD, MULTIPLY_ADD_HALF, *ARITHMETIC_F16))
 def v_madmk_f16(src0: F16, src1: F16, literal: int) -> F16:
     """D = S0 * K + S1, not fused, K the literal's low half. [12.7]"""
     return multiply_add(src0, literal_of(src0, literal), src1)
 
 
-@vop2("v_madak_f16", 37, rules=(LEGACY_MULTIPLY_ADD, *ARITHMETIC_F16))
+@vop2("v_madak_f16", 37, rules=(LEGACY_MULTIPLY_ADD, MULTIPLY_ADD_HALF, *ARITHMETIC_F16))
 def v_madak_f16(src0: F16, src1: F16, literal: int) -> F16:
     """D = S0 * S1 + K, not fused, K the literal's low half. [12.7]"""
     return multiply_add(src0, src1, literal_of(src0, literal))

@@ -54,6 +54,13 @@ DOT_FLOAT = (
         "f32 denormals of the accumulator and of the sums become zeros whatever MODE says.",
     ),
 )
+DOT_NEG = rule(
+    "valu.dot2_neg",
+    Evidence.chosen,
+    "CDNA4 ISA 12.10 says of V_DOT2_F32_BF16 that NEG does not touch S2 and nothing of V_DOT2_F32_F16; LLVM puts the"
+    " negation of an accumulator into NEG[2] and NEG_HI[2] of either",
+    "NEG[2] negates S2 of V_DOT2_F32_F16, not of V_DOT2_F32_BF16; NEG_HI[2] does nothing.",
+)
 MIX = (
     rule(
         "valu.fma_mix",
@@ -327,7 +334,7 @@ def _dot(start: F32, sources: tuple[B32, B32], form: Format, neg: int, neg_hi: i
         return total
 
 
-@vop3p("v_dot2_f32_bf16", 26, intrinsic="llvm.amdgcn.fdot2.f32.bf16", rules=DOT_FLOAT)
+@vop3p("v_dot2_f32_bf16", 26, intrinsic="llvm.amdgcn.fdot2.f32.bf16", rules=(DOT_NEG, *DOT_FLOAT))
 def v_dot2_f32_bf16(src0: Bf16Pair, src1: Bf16Pair, src2: F32, neg: int = 0, neg_hi: int = 0) -> F32:
     """Products of the bf16 halves, their sum plus S2. [12.10]"""
     with with_mode(src2.engine, **EXACT):
@@ -335,10 +342,10 @@ def v_dot2_f32_bf16(src0: Bf16Pair, src1: Bf16Pair, src2: F32, neg: int = 0, neg
         return flush(flush(low + high) + flush(src2))
 
 
-@vop3p("v_dot2_f32_f16", 35, intrinsic="llvm.amdgcn.fdot2", rules=DOT_FLOAT)
+@vop3p("v_dot2_f32_f16", 35, intrinsic="llvm.amdgcn.fdot2", rules=(DOT_NEG, *DOT_FLOAT))
 def v_dot2_f32_f16(src0: F16Pair, src1: F16Pair, src2: F32, neg: int = 0, neg_hi: int = 0) -> F32:
     """S2 plus the products of the f16 halves, low first. [12.10]"""
-    return _dot(src2, (src0, src1), F16_FORMAT, neg, neg_hi)
+    return _dot(-src2 if neg >> 2 & 1 else src2, (src0, src1), F16_FORMAT, neg, neg_hi)
 
 
 @vop2("v_dot2c_f32_bf16", 22, intrinsic="llvm.amdgcn.fdot2c.f32.bf16", rules=DOT_FLOAT)

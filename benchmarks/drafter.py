@@ -19,7 +19,7 @@ import numpy as np
 from codegen.kernel_package import KernelPackage, kernel_package
 from codegen.kernels.drafter_attention.cases import CASES
 from emu.dispatch import RunOptions
-from emu.host_machine import WorkgroupRunner
+from emu.host_machine import HostWorkgroup
 from gfx950.arithmetic.mfma import Format, pack_parameters
 from gfx950.arithmetic.native import NATIVES
 
@@ -58,19 +58,19 @@ def translated(package: KernelPackage) -> tuple[int, int, float]:
     inputs, options = package.build(CASE), RunOptions(threads=1)
     package.run_machine(inputs, options, None)  # translates, with the real native in place
     spent: list[float] = []
-    call, native = WorkgroupRunner._call, NATIVES[NATIVE]
+    call, native = HostWorkgroup._call, NATIVES[NATIVE]
 
-    def timed(self: WorkgroupRunner, *arguments: Any) -> Any:
+    def timed(self: HostWorkgroup, *arguments: Any) -> Any:
         start = time.thread_time()
         result = call(self, *arguments)
         spent[-1] += time.thread_time() - start
         return result
 
-    WorkgroupRunner._call, NATIVES[NATIVE] = timed, NATIVES["v_rcp_f32"]  # type: ignore[method-assign]
+    HostWorkgroup._call, NATIVES[NATIVE] = timed, NATIVES["v_rcp_f32"]  # type: ignore[method-assign]
     for _ in range(25):
         spent.append(0.0)
         _, report = package.run_machine(inputs, options, None)
-    WorkgroupRunner._call, NATIVES[NATIVE] = call, native  # type: ignore[method-assign]
+    HostWorkgroup._call, NATIVES[NATIVE] = call, native  # type: ignore[method-assign]
     matrices = sum(16 * 7 * len(request.blocks) for request in CASES[CASE].requests)  # a block and wave: 16
     return report.instructions, matrices, min(spent)
 

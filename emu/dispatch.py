@@ -219,7 +219,6 @@ class LaunchableKernel:
                 expected="a Geometry, or kernel[workgroups, threads](...)",
                 kernel=self.kernel.name,
             )
-        self._refuse_scratch()
         self._check_hidden(hidden, arguments, chosen)
         mapped: dict[int, int] = {}
         try:
@@ -235,16 +234,6 @@ class LaunchableKernel:
         finally:
             for address in mapped.values():
                 device.memory.unmap(address)
-
-    def _refuse_scratch(self) -> None:
-        descriptor = self.kernel.descriptor
-        if descriptor.private_segment or descriptor.uses_dynamic_stack:
-            raise LaunchError(
-                f"the kernel needs scratch memory ({descriptor.private_segment} bytes a lane), which is not built yet",
-                expected="a kernel that keeps everything in registers",
-                advice="compile with -O1 or higher, and look for spills, large local arrays and calls",
-                kernel=self.kernel.name,
-            )
 
     def _check_hidden(self, hidden: Mapping[str, int] | None, arguments: Arguments, options: RunOptions) -> None:
         """Refuses hidden arguments where they would not reach the kernel."""

@@ -106,7 +106,10 @@ VECTOR_ENCODINGS = frozenset(
         "MTBUF",
     )
 )
+VECTOR_MEMORY = frozenset(("FLAT", "GLOBAL", "SCRATCH", "MUBUF", "MUBUF_LDS", "MTBUF"))  # what vmcnt counts
 INDEXED_ENCODINGS = frozenset(("VOP1", "VOP2", "VOPC", "VOP3", "VOP3P"))
+VECTOR_ENCODINGS = frozenset(("VOP1", "VOP2", "VOPC", "VOP3", "VOP3P", "MAI", "MAI_SCALE", "DS")) | VECTOR_MEMORY
+VMCNT_FREE = 63  # a wait for no more than so many is none
 DESTINATION = 3  # the role of a destination in VGPR indexing
 
 rule(
@@ -156,6 +159,18 @@ class State(Protocol):
         """Writes MODE; the next instruction runs under it."""
         ...
 
+    def clock(self) -> Raw:
+        """A 64-bit scalar: the instructions this wave has run."""
+        ...
+
+    def issue(self) -> None:
+        """Counts one instruction of those that vmcnt counts."""
+        ...
+
+    def land(self, outstanding: int) -> None:
+        """Loads to LDS land, but the youngest `outstanding` of what `issue` counted."""
+        ...
+
     def window(self, name: str) -> Raw:
         """64 bits: `lds`, the address LDS has in memory (a scalar); `scratch`, that of each lane's scratch (64 lanes);
         `scratch_bytes`, how much of it a lane has (a scalar)."""
@@ -180,8 +195,8 @@ class State(Protocol):
 
 @dataclass(frozen=True)
 class Transfer:
-    """Where control goes: kind (branch, jump, end, barrier, trap, halt), the scalar condition (None: always), the target (an
-    address, or a 64-bit scalar for jump)."""
+    """Where control goes: kind (branch, jump, end, barrier, trap, halt), the scalar condition (None: always), the target
+    (an address, or a 64-bit scalar for jump)."""
 
     kind: str
     condition: Raw | None = None
@@ -214,12 +229,17 @@ def check_scalar(index: int) -> None:
 def execute(decoded: Decoded, state: State) -> Transfer | None:
     """Runs one instruction. Returns how control leaves it, None for the next instruction."""
     instruction = decoded.instruction
-    if instruction.flow in ("nothing", "wait"):
+    if instruction.flow == "nothing":
+        return None
+    if instruction.flow == "wait":
+        _wait(decoded, state)
         return None
     if instruction.flow in STOPS:
-        return _stop(decoded)
+        return _stop(decoded, state)
     if state.engine.mode.vskip and instruction.encoding in VECTOR_ENCODINGS:
         return None
+    if instruction.encoding in VECTOR_MEMORY:
+        state.issue()
     if instruction.flow == "refused":
         raise UnsupportedForm(f"{instruction.name}: {instruction.rules[0].text} [rule {instruction.rules[0].name}]")
     operands = Operands(decoded, state)
@@ -234,14 +254,46 @@ def execute(decoded: Decoded, state: State) -> Transfer | None:
     return operands.write(results)
 
 
-def _stop(decoded: Decoded) -> Transfer | None:
+rule(
+    "lds.late_landing",
+    Evidence.published,
+    "shipped gfx950 kernels run right only so (facts: field kernels); CDNA4 ISA 4.4: vmcnt counts down in order",
+    "The data of a load to LDS land at the s_waitcnt whose vmcnt retires it, or at the end of the wave; a 65th before"
+    " that lands the oldest.",
+)
+
+
+def _wait(decoded: Decoded, state: State) -> None:
+    """S_WAITCNT: vmcnt = {SIMM16[15:14], SIMM16[3:0]}. [12.5]"""
+    simm16 = decoded.fields["simm16"]
+    vmcnt = simm16 >> 14 << 4 | simm16 & 15
+    if decoded.instruction.name == "s_waitcnt" and vmcnt < VMCNT_FREE:
+        state.land(vmcnt)
+
+
+def _stop(decoded: Decoded, state: State) -> Transfer | None:
     """A barrier, or the end of the wave in one way or another [rules salu.trap, salu.halt]."""
     flow, simm16 = decoded.instruction.flow, decoded.fields["simm16"]
+    if flow in ("end", "kill"):
+        state.land(0)
     if flow == "trap":
         return None if simm16 & 0xFF == DEBUG_TRAP else Transfer("trap")
     if flow in ("halt", "kill"):
         return Transfer("halt" if flow == "halt" else "end") if simm16 & 1 else None
     return Transfer("halt" if flow == "halt_always" else flow)
+
+
+def polls(decoded: Decoded) -> bool:
+    """Whether this is an instruction of which loops that wait are made: a sleep, a load that looks past the caches, an
+    atomic that returns."""
+    name, fields = decoded.instruction.name, decoded.fields
+    if name == "s_sleep":
+        return True
+    if decoded.form == "SMEM":
+        return bool(fields["glc"]) and "store" not in name
+    if decoded.instruction.encoding not in VECTOR_MEMORY:
+        return False
+    return bool(fields["sc0"]) if "atomic" in name else "load" in name and bool(fields["sc1"])
 
 
 class Operands:
@@ -763,6 +815,7 @@ _SPECIAL: dict[str, Callable[[Operands], Any]] = {
     "vcc": lambda o: o.mask_of(VCC),
     "m0": lambda o: U32(o.engine, o.state.sgpr(M0)),
     "carry_in": lambda o: o.carry_in(),
+    "clock": lambda o: U64(o.engine, o.state.clock()),
     "pc": lambda o: U64.constant(o.engine, o.decoded.pc + o.decoded.nbytes),
     "address": lambda o: o.address(),
     "smem_offset": lambda o: o.smem_offset(),

@@ -6,8 +6,7 @@ import ctypes
 import functools
 import hashlib
 import threading
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -28,20 +27,32 @@ from emu.errors import (
     stopped_itself,
 )
 from emu.host_code import HostCode, Translation
-from emu.launch_state import Launch, WaveState, waves
+from emu.host_memory import LATE_BYTES, LATE_ENTRIES
+from emu.launch_state import Dimensions, Launch, WaveState, residents, waves
 from emu.memory import Memory
 from emu.numpy_memory import SCALAR_LOAD, unaligned
 from emu.registers import EXEC, HARDWARE_REGISTERS
+from emu.resident import Snapshot, Windows, aligned
+from emu.schedule import Resident, Workgroups
 from emu.translate import (
+    BARRIER,
+    CHANGES,
     COUNT,
+    END,
     FAULT,
     HALT,
     HARDWARE,
+    ISSUED,
+    LATE_FIRST,
+    LATE_NEXT,
+    LATE_RING,
     MEMORY_FUNCTIONS,
     MODE_KEYS,
     MODE_TABLES,
     PC,
+    POLLS,
     QUANTUM,
+    RUN,
     SCRATCH_BYTES,
     SGPRS,
     STATUS,
@@ -49,17 +60,19 @@ from emu.translate import (
     TABLES,
     TRAP,
     WAVE_BYTES,
+    WINDOWS,
     discover,
     function_name,
     mode_key,
     module_text,
 )
+from gfx950.isa.buffer_addressing import model as buffer_model
 from gfx950.isa.encoding import DecodeError, decode
 from gfx950.isa.mode_registers import MODE
-from gfx950.lanes import ALL_LANES, Mode
+from gfx950.lanes import ALL_LANES, LANES, Mode
 
-BUDGET = 1 << 22  # instructions a call into translated code may take before Python looks at Ctrl-C and the step limit
-Dimensions = tuple[int, int, int]
+FIRST_SLICE = 1 << 12
+COUNTERS = (COUNT, ISSUED, LATE_FIRST, LATE_NEXT)  # words of a wave that go on counting in a loop
 _RUN_WAVES = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_void_p if c == "p" else ctypes.c_int64 for c in "piiippppi"])
 
 
@@ -120,7 +133,7 @@ class HostMachine:
                 return
             there = hashlib.sha256(np.flatnonzero(slots).tobytes()).hexdigest()
             variant = f"{pc:x}|{full}|{there}|{self.longest}|{tables.mode}"
-            key = f"{self.digest}|{self.base:x}|{variant}|{definitions_digest()}"
+            key = f"{self.digest}|{self.base:x}|{variant}|{definitions_digest()}|{buffer_model()}"
             notes = self.host.add(lambda: self._translation(pc, full, tables), key)
             self._natives_of(notes["natives"])
             self.errors.update({int(at, 16): text for at, text in notes["errors"].items()})
@@ -156,133 +169,156 @@ class HostMachine:
     # ---- running --------------------------------------------------------------------------------------------------
 
     def run(self, launch: Launch, options: RunOptions) -> RunReport:
-        """Runs all workgroups; ascending starts, `options.threads` at once. An error is that of the first workgroup."""
+        """Runs all workgroups, `options.threads` at once. An error is that of the first workgroup in launch order."""
         self._natives_of(list(self.native_names))  # a table may have replaced a model since the last launch
-        work = _Work(launch.geometry.workgroup_ids())
-        if options.threads <= 1:
-            self._work(launch, options, work)
-        else:
-            with ThreadPoolExecutor(options.threads) as pool:
-                jobs = [pool.submit(self._work, launch, options, work) for _ in range(options.threads)]
-                try:
-                    for job in jobs:
-                        job.result()
-                finally:
-                    work.abort()
-        if work.failures:
-            raise work.failures[min(work.failures)]
-        return work.report
+        report, watched = RunReport(), -1
 
-    def _work(self, launch: Launch, options: RunOptions, work: _Work) -> None:
-        group = WorkgroupRunner(self, launch, options, work)
-        while (item := work.take()) is not None:
-            number, workgroup = item
-            try:
-                instructions, watch = group.run(workgroup)
-            except EmulatorError as error:
-                work.fail(number, error)
-                return
-            work.done(number, instructions, watch)
+        def finished(one: Resident) -> None:
+            nonlocal watched
+            assert isinstance(one, HostWorkgroup)
+            report.instructions += one.instructions
+            report.workgroups += 1
+            watch = one.watch()
+            if watch is not None and one.number > watched:
+                report.watch, watched = watch, one.number
+
+        ids = launch.geometry.workgroup_ids()
+        make = functools.partial(HostWorkgroup, self, launch, options)
+        work = Workgroups(ids, residents(launch), make, finished, FIRST_SLICE)
+        try:
+            work.run(options.threads)
+        finally:
+            for one in work.all:
+                assert isinstance(one, HostWorkgroup)
+                one.release()
+        return report
 
 
-class _Work:
-    """The workgroups of a launch, handed to threads in ascending order, and what came of them."""
+class HostWorkgroup:
+    """Memory for the waves of one workgroup at a time, reused for the next; see `emu.schedule.Resident`."""
 
-    def __init__(self, ids: Iterator[Dimensions]) -> None:
-        self.ids = enumerate(ids)
-        self.lock = threading.Lock()
-        self.report = RunReport()
-        self.failures: dict[int, EmulatorError] = {}
-        self.stopped = self.aborted = False
-        self._watched = -1
-
-    def take(self) -> tuple[int, Dimensions] | None:
-        """The next workgroup with its number; None when there is none or one has failed."""
-        with self.lock:
-            return None if self.stopped else next(self.ids, None)
-
-    def abort(self) -> None:
-        """No more workgroups, and those that run may stop where they are."""
-        self.stopped = self.aborted = True
-
-    def fail(self, number: int, error: EmulatorError) -> None:
-        """Notes an error: workgroups with lower numbers go on to their end, since theirs would come first."""
-        with self.lock:
-            self.failures[number] = error
-            self.stopped = True
-
-    def done(self, number: int, instructions: int, watch: Watch | None) -> None:
-        """Adds a workgroup; the watch of the last one in launch order stays."""
-        with self.lock:
-            self.report.instructions += instructions
-            self.report.workgroups += 1
-            if watch is not None and number > self._watched:
-                self.report.watch, self._watched = watch, number
-
-
-class WorkgroupRunner:
-    """Memory for the waves of one workgroup at a time, reused for the next."""
-
-    def __init__(self, machine: HostMachine, launch: Launch, options: RunOptions, work: _Work) -> None:
-        self.machine, self.launch, self.options, self.work = machine, launch, options, work
+    def __init__(self, machine: HostMachine, launch: Launch, options: RunOptions) -> None:
+        self.machine, self.launch, self.options = machine, launch, options
+        self.number, self.workgroup, self.count = -1, (0, 0, 0), 0
         count = launch.geometry.waves_of((0, 0, 0))
         self.storage = aligned(count * WAVE_BYTES)
         self.waves = self.storage.reshape(count, WAVE_BYTES)
-        self.lds = aligned(max(64, launch.lds_bytes))
+        self.windows = Windows(machine.memory, launch, aligned(max(64, launch.lds_bytes)), count)
         self.scratch = aligned(SCRATCH_BYTES)
+        self.late = aligned(count * LATE_ENTRIES * LATE_BYTES)
         self.context = np.zeros(host_memory.CONTEXT_WORDS, dtype=np.uint64)
+        self.snapshot = Snapshot()
 
-    def run(self, workgroup: Dimensions) -> tuple[int, Watch | None]:
-        """Runs one workgroup to its end. Returns wave instructions and the watched store."""
-        states = waves(self.launch, workgroup)
-        self._reset(states)
-        done, limit, stopped = 0, self.options.step_limit, -1
-        while stopped != 0:
+    def release(self) -> None:
+        """Gives back what it has in the address space."""
+        self.windows.release()
+
+    def begin(self, number: int, workgroup: Dimensions) -> None:
+        """Takes up a workgroup at its first instruction."""
+        self.number, self.workgroup = number, workgroup
+        states = waves(self.launch, workgroup, self.windows.wave_scratch)
+        self.count = len(states)
+        self.storage[:] = 0
+        self.windows.clear()
+        self.snapshot = Snapshot()
+        context = self.context
+        context[:] = 0
+        context[host_memory.LDS] = self.windows.lds.ctypes.data
+        context[host_memory.LDS_BYTES] = self.launch.lds_bytes
+        context[host_memory.TABLE] = self.machine.memory.table.ctypes.data
+        context[MODE_TABLES] = self.machine.sets.ctypes.data
+        if self.options.watch is not None:
+            context[host_memory.WATCH_LOW], context[host_memory.WATCH_HIGH] = self.options.watch
+        for state, row in zip(states, self.waves, strict=False):
+            self._begin_wave(state, row)
+
+    def _begin_wave(self, state: WaveState, row: Any) -> None:
+        row[: 64 * 4].view(np.uint32)[:] = state.vgpr0
+        row[SGPRS : SGPRS + 512].view(np.uint32)[:] = state.sgprs
+        row[HARDWARE : HARDWARE + 4 * HARDWARE_REGISTERS].view(np.uint32)[:] = state.hardware
+        word = row[SGPRS:].view(np.uint64)
+        word[(PC - SGPRS) // 8] = state.pc
+        word[(LATE_RING - SGPRS) // 8] = self.late.ctypes.data + state.wave * LATE_ENTRIES * LATE_BYTES
+        word[(WINDOWS["lds"] - SGPRS) // 8] = self.windows.lds_address
+        word[(WINDOWS["scratch_bytes"] - SGPRS) // 8] = self.launch.private_segment
+        first = (WINDOWS["scratch"] - SGPRS) // 8
+        word[first : first + LANES] = self.windows.lane_scratch(state.wave)
+
+    # ---- the schedule's view ---------------------------------------------------------------------------------------
+
+    @property
+    def done(self) -> bool:
+        """Whether all waves have ended."""
+        return bool((self._words(STATUS) == END).all())
+
+    @property
+    def instructions(self) -> int:
+        """Wave instructions run."""
+        return int(self._words(COUNT).sum())
+
+    @property
+    def polls(self) -> int:
+        """How many of them were polls."""
+        return int(self.context[POLLS])
+
+    @property
+    def changes(self) -> int:
+        """How often global memory was changed."""
+        return int(self.context[CHANGES])
+
+    def advance(self, budget: int) -> None:
+        """Runs about `budget` instructions, or to the end. Raises NoProgress past the step limit."""
+        limit = self.options.step_limit
+        last = self.instructions + budget
+        while (left := last - self.instructions) > 0:
+            stopped = self._call(min(left, limit - self.instructions + 1))
+            if self.instructions > limit:
+                raise self._used_up()
+            if stopped == 0:
+                return
             if stopped > 0:
-                self._attend(workgroup, stopped - 1)
-            budget = min(BUDGET, limit - done + 1)
-            stopped = self._call(len(states), budget)
-            done = int(self._words(COUNT, len(states)).sum())
-            if done > limit:
-                raise self._used_up(workgroup)
-            if self.work.aborted:
-                break
-        return done, self._watch(workgroup)
+                self._attend(stopped - 1)
 
-    def _call(self, count: int, budget: int) -> int:
+    def repeats(self) -> bool:
+        """Whether registers and LDS are what they were at an earlier call, memory unchanged since."""
+        state = [self.storage, self.windows.lds]
+        counts = [self.waves[:, at : at + 8].copy() for at in COUNTERS]
+        for at in COUNTERS:
+            self.waves[:, at : at + 8] = 0
+        same = self.snapshot.same(state, self.changes)
+        for at, kept in zip(COUNTERS, counts, strict=True):
+            self.waves[:, at : at + 8] = kept
+        return same
+
+    def where(self) -> str:
+        """The first wave that has not ended, and how many others."""
+        live = np.flatnonzero(self._words(STATUS) != END)
+        first = self._where(int(live[0]) if live.size else 0)
+        text = instruction_name(self.machine.bytes, self.machine.base, first["pc"])
+        barrier = int((self._words(STATUS) == BARRIER).sum())
+        waiting = f", {barrier} at a barrier" if barrier else ""
+        return (
+            f"kernel {first['kernel']}, workgroup {self.workgroup} wave {first['wave']} at pc {first['pc']:#x} `{text}`"
+            f" ({len(live)} waves live{waiting})"
+        )
+
+    def _call(self, budget: int) -> int:
         machine, context = self.machine, self.context
         context[host_memory.LEFT] = budget
         pointers = [a.ctypes.data for a in (context, machine.memory_functions, machine.natives, self.scratch)]
         quantum = min(self.options.quantum, 1 << 62)
-        return int(
-            machine.driver(self.storage.ctypes.data, count, machine.base, 4 * machine.places, *pointers, quantum)
-        )
+        first = self.storage.ctypes.data
+        return int(machine.driver(first, self.count, machine.base, 4 * machine.places, *pointers, quantum))
 
-    def _reset(self, states: tuple[WaveState, ...]) -> None:
-        self.storage[:] = 0
-        self.lds[:] = 0
-        self.context[:] = 0
-        self.context[host_memory.LDS] = self.lds.ctypes.data
-        self.context[host_memory.LDS_BYTES] = self.launch.lds_bytes
-        self.context[host_memory.TABLE] = self.machine.memory.table.ctypes.data
-        self.context[MODE_TABLES] = self.machine.sets.ctypes.data
-        if self.options.watch is not None:
-            self.context[host_memory.WATCH_LOW], self.context[host_memory.WATCH_HIGH] = self.options.watch
-        for state, row in zip(states, self.waves, strict=False):
-            row[: 64 * 4].view(np.uint32)[:] = state.vgpr0
-            row[SGPRS : SGPRS + 512].view(np.uint32)[:] = state.sgprs
-            row[PC : PC + 8].view(np.uint64)[0] = state.pc
-            row[HARDWARE : HARDWARE + 4 * HARDWARE_REGISTERS].view(np.uint32)[:] = state.hardware
-
-    def _words(self, offset: int, count: int) -> Any:
-        return self.waves[:count, offset : offset + 8].copy().view(np.uint64)[:, 0]
+    def _words(self, offset: int) -> Any:
+        return self.waves[: self.count, offset : offset + 8].copy().view(np.uint64)[:, 0]
 
     # ---- what needs Python ----------------------------------------------------------------------------------------
 
-    def _attend(self, workgroup: Dimensions, wave: int) -> None:
+    def _attend(self, wave: int) -> None:
         """A wave needs Python: translation of new code, or an error to raise."""
         row, machine = self.waves[wave], self.machine
-        where = self._where(workgroup, wave)
+        where = self._where(wave)
         pc, status = where["pc"], int(row[STATUS : STATUS + 8].view(np.uint64)[0])
         if status == FAULT:
             raise self._memory_fault(where, pc)
@@ -301,14 +337,14 @@ class WorkgroupRunner:
         machine, at = self.machine, {**where, "pc": where["pc"] - 4}
         return stopped_itself(status == TRAP, instruction_name(machine.bytes, machine.base, at["pc"]), at)
 
-    def _where(self, workgroup: Dimensions, wave: int) -> dict[str, Any]:
-        pc = int(self._words(PC, len(self.waves))[wave])
-        return {"kernel": self.machine.kernel.name, "workgroup": workgroup, "wave": wave, "pc": pc}
+    def _where(self, wave: int) -> dict[str, Any]:
+        pc = int(self._words(PC)[wave])
+        return {"kernel": self.machine.kernel.name, "workgroup": self.workgroup, "wave": wave, "pc": pc}
 
-    def _used_up(self, workgroup: Dimensions) -> NoProgress:
+    def _used_up(self) -> NoProgress:
         """The step limit is passed: names a wave that still runs, the first if none does."""
-        running = np.flatnonzero(self._words(STATUS, len(self.waves)) == 0)
-        return out_of_steps(self.options.step_limit, self._where(workgroup, int(running[0]) if running.size else 0))
+        running = np.flatnonzero(self._words(STATUS) == RUN)
+        return out_of_steps(self.options.step_limit, self._where(int(running[0]) if running.size else 0))
 
     def _memory_fault(self, where: dict[str, Any], pc: int) -> MemoryFault:
         lane, address, nbytes = (
@@ -323,14 +359,15 @@ class WorkgroupRunner:
         who = "a lane stores" if kind == host_memory.WRITABLE else "a lane loads"
         return self.machine.memory.fault(address, nbytes, who, lane, lanes).located(instruction=name, **where)
 
-    def _watch(self, workgroup: Dimensions) -> Watch | None:
+    def watch(self) -> Watch | None:
+        """The last store into the watched bytes."""
         if not self.context[host_memory.WATCH_SEEN]:
             return None
         pc = int(self.context[host_memory.WATCH_PC])
         name = instruction_name(self.machine.bytes, self.machine.base, pc)
         wave, lane = (int(self.context[i]) for i in (host_memory.WATCH_WAVE, host_memory.WATCH_LANE))
         kernel = self.machine.kernel
-        return Watch(workgroup, wave, lane, pc, name, kernel.name, pc - kernel.entry)
+        return Watch(self.workgroup, wave, lane, pc, name, kernel.name, pc - kernel.entry)
 
 
 def instruction_name(code: bytes, base: int, pc: int) -> str:
@@ -339,13 +376,6 @@ def instruction_name(code: bytes, base: int, pc: int) -> str:
         return decode(code, pc, base).instruction.name
     except DecodeError as error:
         return str(error)
-
-
-def aligned(nbytes: int) -> Any:
-    """A zeroed uint8 array whose first byte lies on a cache line."""
-    room = np.zeros(nbytes + 64, dtype=np.uint8)
-    start = -room.ctypes.data % 64
-    return room[start : start + nbytes]
 
 
 @functools.cache

@@ -11,7 +11,7 @@ import functools
 import hashlib
 
 from emu.host_code import HostCode, Translation
-from emu.translate import MEMORY_FUNCTIONS, MODE_TABLES
+from emu.translate import CHANGES, MEMORY_FUNCTIONS, MODE_TABLES
 
 LDS, LDS_BYTES, TABLE = range(3)
 FAULT_LANE, FAULT_ADDRESS, FAULT_BYTES, FAULT_KIND, FAULT_LANES = range(3, 8)
@@ -19,7 +19,10 @@ WATCH_LOW, WATCH_HIGH, WATCH_PC, WATCH_LANE, WATCH_SEEN, WATCH_WAVE = range(8, 1
 # The driver's own: the wave that runs, then its place in the schedule. LEFT: instructions it may still run.
 WAVE, NEXT_WAVE, SPENT, LEFT, RUNNING, WAITING = range(14, 20)
 assert MODE_TABLES == WAITING + 1
-CONTEXT_WORDS = 24
+CONTEXT_WORDS = CHANGES + 2
+# A load to LDS on its way: its number among those that vmcnt counts, EXEC, bytes a lane, addresses, data; in bytes.
+LATE_ENTRIES, LATE_BYTES = 64, 64 + 512 + 1024
+LATE_NUMBER, LATE_ACTIVE, LATE_NBYTES, LATE_ADDRESSES, LATE_DATA = 0, 8, 16, 64, 64 + 512
 READABLE, WRITABLE, UNALIGNED = 1, 2, 4  # kinds of fault: not readable, not writable, an atomic off its alignment
 
 

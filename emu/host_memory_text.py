@@ -12,6 +12,13 @@ from emu.host_memory import (
     FAULT_KIND,
     FAULT_LANE,
     FAULT_LANES,
+    LATE_ACTIVE,
+    LATE_ADDRESSES,
+    LATE_BYTES,
+    LATE_DATA,
+    LATE_ENTRIES,
+    LATE_NBYTES,
+    LATE_NUMBER,
     LDS,
     LDS_BYTES,
     READABLE,
@@ -42,6 +49,7 @@ from emu.host_memory_moves import (
     store,
 )
 from emu.memory import FLAGS, HOST_BASE, LENGTH
+from emu.translate import CHANGES, LATE_FIRST, LATE_NEXT, LATE_RING
 
 
 def field(word: int) -> str:
@@ -403,6 +411,9 @@ apart:
   br label %stored
 stored:
   call void @watch(ptr %context, ptr %addresses, i64 %active, i64 %nbytes, i64 %pc)
+{load("changes", "i64", field(CHANGES))}
+  %changes.now = add i64 %changes, 1
+  store i64 %changes.now, ptr %changes.at
   ret i64 0
 done:
   ret i64 0
@@ -452,4 +463,78 @@ define internal void @host_places(ptr %context, ptr %addresses, i64 %active, i64
   ret void
 }}
 """
-TEXT = MOVERS + LANES + LDS_FUNCTIONS + CHECKS + GLOBAL_FUNCTIONS
+
+
+def wave(offset: int) -> str:
+    """A word of the wave, by its byte."""
+    return f"getelementptr i8, ptr %wave, i64 {offset}"
+
+
+def entry(offset: int) -> str:
+    """A word of a load on its way, by its byte."""
+    return f"getelementptr i8, ptr %late, i64 {offset}"
+
+
+ENTRY = f"""  %ring.index = urem i64 %index, {LATE_ENTRIES}
+{load("ring", "ptr", wave(LATE_RING))}
+  %late = {element("%ring", f"[{LATE_BYTES} x i8]", "%ring.index")}
+  %late.addresses = {entry(LATE_ADDRESSES)}
+  %late.data = {entry(LATE_DATA)}"""
+LATE_FUNCTIONS = f"""
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+
+; Keeps what a load to LDS stores; %number is the load's among those that vmcnt counts. A full ring lands its oldest.
+define i64 @store_late(ptr %context, ptr %wave, i64 %number, ptr %addresses, i64 %active, ptr %data, i64 %nbytes) {{
+{load("first", "i64", wave(LATE_FIRST))}
+{load("index", "i64", wave(LATE_NEXT))}
+  %on.way = sub i64 %index, %first
+  %full = icmp uge i64 %on.way, {LATE_ENTRIES}
+  br i1 %full, label %make.room, label %keep
+make.room:
+  call void @land_oldest(ptr %context, ptr %wave)
+  br label %keep
+keep:
+{ENTRY}
+{store("number", "i64 %number", entry(LATE_NUMBER))}
+{store("active", "i64 %active", entry(LATE_ACTIVE))}
+{store("nbytes", "i64 %nbytes", entry(LATE_NBYTES))}
+  call void @llvm.memcpy.p0.p0.i64(ptr %late.addresses, ptr %addresses, i64 512, i1 false)
+  call void @llvm.memcpy.p0.p0.i64(ptr %late.data, ptr %data, i64 1024, i1 false)
+  %index.next = add i64 %index, 1
+  store i64 %index.next, ptr %index.at
+  ret i64 0
+}}
+
+define internal void @land_oldest(ptr %context, ptr %wave) {{
+{load("index", "i64", wave(LATE_FIRST))}
+{ENTRY}
+{load("active", "i64", entry(LATE_ACTIVE))}
+{load("nbytes", "i64", entry(LATE_NBYTES))}
+  %status = call i64 @lds_store(ptr %context, ptr %late.addresses, i64 %active, ptr %late.data, i64 %nbytes)
+  %index.next = add i64 %index, 1
+  store i64 %index.next, ptr %index.at
+  ret void
+}}
+
+; Lands every load whose number is at most %upto.
+define i64 @land(ptr %context, ptr %wave, i64 %upto) {{
+entry:
+  br label %look
+look:
+{load("index", "i64", wave(LATE_FIRST))}
+{load("next", "i64", wave(LATE_NEXT))}
+  %none = icmp eq i64 %index, %next
+  br i1 %none, label %done, label %oldest
+oldest:
+{ENTRY}
+{load("number", "i64", entry(LATE_NUMBER))}
+  %retired = icmp sle i64 %number, %upto
+  br i1 %retired, label %lands, label %done
+lands:
+  call void @land_oldest(ptr %context, ptr %wave)
+  br label %look
+done:
+  ret i64 0
+}}
+"""
+TEXT = MOVERS + LANES + LDS_FUNCTIONS + CHECKS + GLOBAL_FUNCTIONS + LATE_FUNCTIONS

@@ -30,7 +30,8 @@ LARGEST_WORKGROUP = 1024
 LARGEST_GRID = (1 << 32) - 1
 USER_SGPRS = 16
 SIMDS = 4  # a compute unit's, over which the waves of one workgroup are spread
-SIMD_VGPRS = 512
+SIMD_VGPRS, SIMD_WAVES = 512, 8
+COMPUTE_UNITS = 256
 PRELOAD_PROLOGUE = 256
 DYNAMIC_STACK_BYTES = 16 * 1024  # of scratch a lane, on top of what the descriptor asks for
 KERNARG_SLOT = 64
@@ -87,6 +88,13 @@ rule(
     Evidence.chosen,
     "LLVM widens scalar loads of kernel arguments past the last one; runtimes allocate the block in larger slots",
     "The kernarg block is padded with zeros to a multiple of 64 bytes.",
+)
+rule(
+    "launch.residency",
+    Evidence.spec,
+    "AMD's MI355X data sheet: 256 compute units; CDNA4 ISA 2.2.1, 3.6: 160 KiB LDS a compute unit, 512 VGPRs a SIMD",
+    "As many workgroups run at once as the registers, wave slots (8 a SIMD) and LDS of 256 compute units hold; the"
+    " others start in ascending order as residents end.",
 )
 rule(
     "launch.trap_registers",
@@ -542,6 +550,14 @@ def _check_registers(kernel: Kernel, items: int) -> None:
             expected=f"enabled <= user_sgpr_count <= {USER_SGPRS}",
             kernel=kernel.name,
         )
+
+
+def residents(launch: Launch) -> int:
+    """How many of the launch's workgroups run at once. [rule launch.residency]"""
+    waves_each = launch.geometry.waves_of((0, 0, 0))
+    wave_slots = SIMDS * min(SIMD_WAVES, SIMD_VGPRS // launch.kernel.descriptor.vgprs)
+    by_lds = LDS_BYTES // launch.lds_bytes if launch.lds_bytes else wave_slots
+    return COMPUTE_UNITS * max(1, min(wave_slots // waves_each, by_lds))
 
 
 # --- registers ------------------------------------------------------------------------------------------------------

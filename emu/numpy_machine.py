@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,16 +11,20 @@ import numpy as np
 from emu.code_object import CodeObject, Kernel
 from emu.dispatch import RunOptions, RunReport, Watch
 from emu.errors import EmulatorError, MemoryFault, UnknownInstruction, left_the_code, out_of_steps, stopped_itself
-from emu.execute import PC_MASK, Transfer, UnsupportedForm
-from emu.launch_state import Launch, WaveState, waves
+from emu.execute import PC_MASK, Transfer, UnsupportedForm, polls
+from emu.launch_state import Dimensions, Launch, WaveState, residents, waves
 from emu.memory import Memory
+from emu.resident import Snapshot, Windows
+from emu.schedule import Resident, Workgroups
 from emu.wave import Wave
 from gfx950.isa.encoding import Decoded, DecodeError, decode
 from gfx950.isa.mode_registers import MODE
 from gfx950.lanes import Mode
 
+FIRST_SLICE = 1 << 8
 
-@dataclass
+
+@dataclass(eq=False)
 class RunningWave:
     """A wave of a workgroup with its place and what it is doing: run, barrier or end."""
 
@@ -27,6 +32,7 @@ class RunningWave:
     index: int
     wave: Wave
     status: str = "run"
+    polls: int = 0
 
 
 class NumpyMachine:
@@ -41,38 +47,20 @@ class NumpyMachine:
     def run(self, launch: Launch, options: RunOptions) -> RunReport:
         """Runs all workgroups in ascending order."""
         report = RunReport()
-        for workgroup in launch.geometry.workgroup_ids():
-            self._run_workgroup(launch, workgroup, options, report)
+
+        def finished(one: Resident) -> None:
             report.workgroups += 1
+
+        ids = launch.geometry.workgroup_ids()
+        make = functools.partial(NumpyWorkgroup, self, launch, options, report)
+        work = Workgroups(ids, residents(launch), make, finished, FIRST_SLICE)
+        try:
+            work.run(threads=1)
+        finally:
+            for one in work.all:
+                assert isinstance(one, NumpyWorkgroup)
+                one.windows.release()
         return report
-
-    def _run_workgroup(self, launch: Launch, workgroup: Any, options: RunOptions, report: RunReport) -> None:
-        lds = np.zeros(launch.lds_bytes, dtype=np.uint8)
-        running = [self._start(s, lds, workgroup) for s in waves(launch, workgroup)]
-        last = report.instructions + options.step_limit
-        while any(w.status != "end" for w in running):
-            for one in running:
-                self._turn(one, options, report, last)
-            if all(w.status != "run" for w in running):
-                for one in running:
-                    one.status = "run" if one.status == "barrier" else one.status
-
-    def _start(self, state: WaveState, lds: Any, workgroup: Any) -> RunningWave:
-        wave = Wave(lds, self.memory, Mode.from_bits(int(state.hardware[MODE])))
-        wave.hardware[:] = state.hardware
-        wave.vgprs[0] = state.vgpr0
-        wave.sgprs[:] = state.sgprs
-        wave.pc = state.pc
-        return RunningWave(workgroup, state.wave, wave)
-
-    def _turn(self, one: RunningWave, options: RunOptions, report: RunReport, last: int) -> None:
-        """At most a quantum of one wave. last: the launch's instructions when the workgroup must be done."""
-        for _ in range(options.quantum):
-            if one.status != "run":
-                return
-            self.step(one, options, report)
-            if report.instructions > last:
-                raise out_of_steps(options.step_limit, self._where(one))
 
     def step(self, one: RunningWave, options: RunOptions, report: RunReport) -> None:
         """One instruction of one wave."""
@@ -83,15 +71,16 @@ class NumpyMachine:
         try:
             transfer = wave.step(decoded)
         except MemoryFault as fault:
-            raise fault.located(instruction=decoded.instruction.name, **self._where(one)) from None
+            raise fault.located(instruction=decoded.instruction.name, **self.where(one)) from None
         except (UnsupportedForm, EmulatorError, ValueError) as error:
             text = f"pc 0x{decoded.pc:x}: {decoded.instruction.name}: {error}"
-            raise UnknownInstruction(text, **self._where(one)) from error
+            raise UnknownInstruction(text, **self.where(one)) from error
         if options.watch is not None:
             self._note_watch(one, decoded, options.watch, report)
         for observer in options.observers:
             observer.after(one, decoded)
         self._move(one, decoded, transfer)
+        one.polls += polls(decoded)
         report.instructions += 1
         report.mnemonics[decoded.instruction.name] = report.mnemonics.get(decoded.instruction.name, 0) + 1
 
@@ -99,14 +88,15 @@ class NumpyMachine:
         pc = one.wave.pc
         if pc not in self.decoded:
             if not self.base <= pc < self.base + len(self.bytes) or pc % 4:
-                raise left_the_code(self.base, self.bytes, self._where(one))
+                raise left_the_code(self.base, self.bytes, self.where(one))
             try:
                 self.decoded[pc] = decode(self.bytes, pc, self.base)
             except DecodeError as error:
-                raise UnknownInstruction(str(error), **self._where(one)) from error
+                raise UnknownInstruction(str(error), **self.where(one)) from error
         return self.decoded[pc]
 
-    def _where(self, one: RunningWave) -> dict[str, Any]:
+    def where(self, one: RunningWave) -> dict[str, Any]:
+        """The fields of `errors.Location` for a wave."""
         return {"kernel": self.kernel.name, "workgroup": one.workgroup, "wave": one.index, "pc": one.wave.pc}
 
     def _note_watch(self, one: RunningWave, decoded: Decoded, watch: tuple[int, int], report: RunReport) -> None:
@@ -127,7 +117,94 @@ class NumpyMachine:
             taken = transfer.condition is None or bool(transfer.condition[0])
             wave.pc = transfer.target & PC_MASK if taken else following
         elif transfer.kind in ("trap", "halt"):
-            raise stopped_itself(transfer.kind == "trap", decoded.instruction.name, self._where(one))
+            raise stopped_itself(transfer.kind == "trap", decoded.instruction.name, self.where(one))
         else:
             one.status = transfer.kind
             wave.pc = following
+
+
+class NumpyWorkgroup:
+    """One workgroup at a time; see `emu.schedule.Resident`."""
+
+    def __init__(self, machine: NumpyMachine, launch: Launch, options: RunOptions, report: RunReport) -> None:
+        self.machine, self.launch, self.options, self.report = machine, launch, options, report
+        count = launch.geometry.waves_of((0, 0, 0))
+        self.windows = Windows(machine.memory, launch, np.zeros(launch.lds_bytes, dtype=np.uint8), count)
+        self.number = -1
+        self.running: list[RunningWave] = []
+        self.turn = 0  # whose turn it is, and how much of it is used
+        self.used = 0
+        self.instructions = 0
+        self.snapshot = Snapshot()
+
+    def begin(self, number: int, workgroup: Dimensions) -> None:
+        """Takes up a workgroup at its first instruction."""
+        self.number, self.turn, self.used, self.instructions, self.snapshot = number, 0, 0, 0, Snapshot()
+        self.windows.clear()
+        states = waves(self.launch, workgroup, self.windows.wave_scratch)
+        self.running = [self._start(state, workgroup) for state in states]
+
+    def _start(self, state: WaveState, workgroup: Dimensions) -> RunningWave:
+        wave = Wave(self.windows.lds, self.machine.memory, Mode.from_bits(int(state.hardware[MODE])))
+        wave.hardware[:] = state.hardware
+        wave.vgprs[0] = state.vgpr0
+        wave.sgprs[:] = state.sgprs
+        wave.pc = state.pc
+        wave.windows["lds"][0] = self.windows.lds_address
+        wave.windows["scratch"][:] = self.windows.lane_scratch(state.wave)
+        wave.windows["scratch_bytes"][0] = self.launch.private_segment
+        return RunningWave(workgroup, state.wave, wave)
+
+    @property
+    def done(self) -> bool:
+        """Whether all waves have ended."""
+        return all(one.status == "end" for one in self.running)
+
+    @property
+    def polls(self) -> int:
+        """How many of them were polls."""
+        return sum(one.polls for one in self.running)
+
+    @property
+    def changes(self) -> int:
+        """How often global memory was changed."""
+        return sum(one.wave.changes for one in self.running)
+
+    def advance(self, budget: int) -> None:
+        """Runs `budget` instructions, or to the end. Raises NoProgress past the step limit."""
+        limit = self.options.step_limit
+        last = self.instructions + budget
+        while not self.done and self.instructions < last:
+            one = self.running[self.turn]
+            if one.status == "run" and self.used < self.options.quantum:
+                self.machine.step(one, self.options, self.report)
+                self.used += 1
+                self.instructions += 1
+                if self.instructions > limit:
+                    raise out_of_steps(limit, self.machine.where(one))
+            else:
+                self._next_turn()
+
+    def _next_turn(self) -> None:
+        """The next wave's turn; after the last one's, a barrier opens when nobody runs."""
+        self.turn, self.used = (self.turn + 1) % len(self.running), 0
+        if self.turn == 0 and all(one.status != "run" for one in self.running):
+            for one in self.running:
+                one.status = "run" if one.status == "barrier" else one.status
+
+    def repeats(self) -> bool:
+        """Whether registers and LDS are what they were at an earlier call, memory unchanged since."""
+        parts = [
+            (w.wave.vgprs, w.wave.sgprs, np.array([w.wave.pc, w.wave.scc_bit, w.status == "run"])) for w in self.running
+        ]
+        return self.snapshot.same([self.windows.lds, *(part for wave in parts for part in wave)], self.changes)
+
+    def where(self) -> str:
+        """The first wave that has not ended, and how many others."""
+        live = [one for one in self.running if one.status != "end"]
+        first = self.machine.where(live[0])
+        text = self.machine.decoded[first["pc"]].instruction.name if first["pc"] in self.machine.decoded else "?"
+        return (
+            f"kernel {first['kernel']}, workgroup {live[0].workgroup} wave {first['wave']} at pc {first['pc']:#x}"
+            f" `{text}` ({len(live)} waves live)"
+        )

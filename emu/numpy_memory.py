@@ -60,6 +60,10 @@ def _active(wave: Wave, where: Mask | None) -> Any:
     return active if where is None else active & _broadcast(where.raw)
 
 
+def _further(address: U64, ahead: U64 | None) -> U64:
+    return address if ahead is None else address + ahead
+
+
 def _in_turn(lanes: Any, bytes_of: Callable[[int], Any], operands: Sequence[L], operation: Callable[..., L]) -> L:
     """Read, operate, write, one lane after the other; the old data."""
     kind, engine = type(operands[0]), operands[0].engine
@@ -113,7 +117,13 @@ class LdsLanes:
 
     def store_late(self, address: U32, words: Sequence[U32], nbytes: int, where: Mask | None = None) -> None:
         """The data of a load to LDS."""
-        self.store(address, words, nbytes, where)
+        addresses, active = self._lanes(address, where)
+        stacked = np.stack([_broadcast(w.raw) for w in words])
+        self.wave.store_late(lambda: scatter_lds(self.wave.lds, addresses, active, stacked, nbytes))
+
+    def size(self) -> U32:
+        """The bytes of the allocation."""
+        return U32.constant(self.wave.engine, len(self.wave.lds))
 
     def atomic(self, address: U32, operands: Sequence[L], operation: Callable[..., L], where: Mask | None = None) -> L:
         """Lanes in ascending order; a datum that is not wholly in range is left out."""
@@ -135,16 +145,19 @@ class GlobalLanes:
         first = np.arange(64) == 0
         return _broadcast(address.raw), first if where is None else first & _broadcast(where.raw)
 
-    def load(self, address: U64, nbytes: int, where: Mask | None = None) -> tuple[U32, ...]:
+    def load(self, address: U64, nbytes: int, where: Mask | None = None, ahead: U64 | None = None) -> tuple[U32, ...]:
         """Words of `nbytes` bytes a lane."""
-        words = self.wave.address_space.load(*self._lanes(address, where), nbytes)
+        words = self.wave.address_space.load(*self._lanes(_further(address, ahead), where), nbytes)
         return tuple(U32(self.wave.engine, w) for w in words)
 
-    def store(self, address: U64, words: Sequence[U32], nbytes: int, where: Mask | None = None) -> None:
+    def store(
+        self, address: U64, words: Sequence[U32], nbytes: int, where: Mask | None = None, ahead: U64 | None = None
+    ) -> None:
         """Lanes in ascending order."""
         stacked = np.stack([_broadcast(w.raw) for w in words])
-        addresses, active = self._lanes(address, where)
+        addresses, active = self._lanes(_further(address, ahead), where)
         self.wave.address_space.store(addresses, active, stacked, nbytes)
+        self.wave.changes += where is None or bool(active.any())
         self.wave.last_stores.extend((int(addresses[n]), int(n), nbytes) for n in np.flatnonzero(active))
 
     def atomic(self, address: U64, operands: Sequence[L], operation: Callable[..., L], where: Mask | None = None) -> L:
@@ -155,7 +168,11 @@ class GlobalLanes:
         space.check(addresses, active, size, WRITABLE)
         lanes = np.flatnonzero(active)
         self.wave.last_stores.extend((int(addresses[n]), int(n), size) for n in lanes)
-        return _in_turn(lanes, lambda n: space.view(int(addresses[n]), size), operands, operation)
+        before = [bytes(space.view(int(addresses[n]), size)) for n in lanes]
+        old = _in_turn(lanes, lambda n: space.view(int(addresses[n]), size), operands, operation)
+        after = [bytes(space.view(int(addresses[n]), size)) for n in lanes]
+        self.wave.changes += before != after
+        return old
 
 
 class ScalarReads:
@@ -169,9 +186,7 @@ class ScalarReads:
         """Consecutive dwords."""
         self.lane.store(address, words, 4 * len(words), where)
 
-    def atomic(
-        self, address: U64, operands: Sequence[L], operation: Callable[..., L], where: Mask | None = None
-    ) -> L:
+    def atomic(self, address: U64, operands: Sequence[L], operation: Callable[..., L], where: Mask | None = None) -> L:
         """One atomic; the old datum."""
         return self.lane.atomic(address, operands, operation, where).readlane(U32.constant(self.wave.engine, 0))
 

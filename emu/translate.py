@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from emu.engines.host_engine import HostEngine, Value
 from emu.errors import EmulatorError
-from emu.execute import AGPR, PC_MASK, STOPS, Transfer, UnsupportedForm, check_scalar, check_vector, execute
+from emu.execute import AGPR, PC_MASK, STOPS, Transfer, UnsupportedForm, check_scalar, check_vector, execute, polls
 from emu.registers import EXEC, M0, VCC
 from gfx950.isa.encoding import Decoded, DecodeError, decode
 from gfx950.isa.mode_registers import MODE
@@ -34,14 +34,20 @@ STATUS = PC + 8
 COUNT = STATUS + 8
 TABLES = COUNT + 8  # the address of the tables of translated blocks for the MODE in force (see emu.host_machine)
 WINDOWS = {"lds": TABLES + 8, "scratch_bytes": TABLES + 16, "scratch": SGPRS + 1024}
-HARDWARE = TABLES + 32  # the hardware registers by number
+ISSUED = TABLES + 24  # instructions that vmcnt counts
+LATE_FIRST = ISSUED + 8  # loads to LDS on their way: the number of the oldest, of the next, and where they are kept
+LATE_NEXT = LATE_FIRST + 8
+LATE_RING = LATE_NEXT + 8
+HARDWARE = LATE_RING + 8  # the hardware registers by number
 WAVE_BYTES = SGPRS + 2048
 
 # Status of a wave, and the kind in the top bits of what a block returns.
 RUN, BARRIER, END, FAULT, STOPPED, TRAP, HALT = range(7)
 KINDS = {"end": END, "barrier": BARRIER, "trap": TRAP, "halt": HALT}
 KIND_SHIFT = 60
-MODE_TABLES = 20  # the word of the context (see emu.host_memory) that holds the tables by mode key
+# Words of the context (see emu.host_memory): the tables by mode key; how many instructions polled; how often global
+# memory was changed.
+MODE_TABLES, POLLS, CHANGES = 20, 21, 22
 
 MEMORY_FUNCTIONS = (
     "lds_load",
@@ -51,6 +57,8 @@ MEMORY_FUNCTIONS = (
     "scalar_load",
     "lds_places",
     "global_places",
+    "store_late",
+    "land",
 )
 SCRATCH_BYTES = 256 * 128
 COMMON = ("%wave", "%context", "%memory", "%natives", "%scratch")  # what every block gets
@@ -168,6 +176,8 @@ class BlockState:
         self.host = engine
         self.full = full  # EXEC is known to be all ones
         self.pc = 0
+        self.done = 0  # instructions of the block before this one
+        self.issued = 0  # of those that vmcnt counts
         self.places: list[int] = []  # byte offsets of the registers of the instruction being emitted
 
     def _at(self, offset: int) -> str:
@@ -236,6 +246,22 @@ class BlockState:
         place = host.define(f"getelementptr i8, ptr %wave, i64 {TABLES}", 64, False).text
         host.emit(f"store i64 {tables}, ptr {place}")
 
+    def _word(self, offset: int, more: int = 0) -> Value:
+        """A 64-bit word of the wave, and what the block has not added to it yet."""
+        at = self.host.define(f"getelementptr i8, ptr %wave, i64 {offset}", 64, False).text
+        old = self.host.define(f"load i64, ptr {at}", 64, False)
+        return self.host.define(f"add i64 {old.text}, {more}", 64, False) if more else old
+
+    def clock(self) -> Value:
+        return self._word(COUNT, self.done)
+
+    def issue(self) -> None:
+        self.issued += 1
+
+    def land(self, outstanding: int) -> None:
+        upto = self.host.define(f"sub i64 {self._word(ISSUED, self.issued).text}, {outstanding}", 64, False)
+        _checked_call(self.host, "land", f"ptr %wave, i64 {upto.text}")
+
     def window(self, name: str) -> Value:
         at = self.host.define(f"getelementptr i8, ptr %wave, i64 {WINDOWS[name]}", 64, False).text
         if name == "scratch":
@@ -288,30 +314,63 @@ class HostLanes:
         return self.host.operand(active, False)
 
     def _call(
-        self, name: str, address: U32 | U64, nbytes: int, data: str, where: Mask | None, pc: bool = False
+        self, name: str, address: U32 | U64, nbytes: int, data: str, where: Mask | None, ahead: U64 | None = None
     ) -> None:
-        host = self.host
+        """The call; with `where`, which is often empty, around it when no lane takes part: then a load gives zeros."""
+        host, active = self.host, self._active(where)
+        label = host.name()[1:]
+        if where is not None:
+            none = host.define(f"icmp eq i64 {active}, 0", 1, False).text
+            host.emit(f"br i1 {none}, label %no_{label}, label %on_{label}")
+            host.lines.append(f"no_{label}:")
+            if name.endswith("_load"):
+                for word in range(max(1, nbytes // 4)):
+                    host.store_lanes(host.constant(0, 32), data, word)
+            host.emit(f"br label %off_{label}")
+            host.lines.append(f"on_{label}:")
         wide = host.apply("zext", 64, address.raw)
+        if ahead is not None:
+            wide = host.apply("add", 64, wide, ahead.raw)
         host.emit(f"store {host.typed(wide, True)}, ptr %scratch, align 64")
-        more = ", i64 %pc" if pc else ""
-        _checked_call(host, name, f"ptr %scratch, i64 {self._active(where)}, ptr {data}, i64 {nbytes}{more}")
+        more = ", i64 %pc" if name == "global_store" else ""
+        _checked_call(host, name, f"ptr %scratch, i64 {active}, ptr {data}, i64 {nbytes}{more}")
+        if where is not None:
+            host.emit(f"br label %off_{label}")
+            host.lines.append(f"off_{label}:")
 
-    def load(self, address: U32 | U64, nbytes: int, where: Mask | None = None) -> tuple[U32, ...]:
+    def load(
+        self, address: U32 | U64, nbytes: int, where: Mask | None = None, ahead: U64 | None = None
+    ) -> tuple[U32, ...]:
         """Words of `nbytes` bytes a lane."""
         data = _scratch(self.host, 1024)
-        self._call(f"{self.space}_load", address, nbytes, data, where)
+        self._call(f"{self.space}_load", address, nbytes, data, where, ahead)
         return tuple(U32(self.state.engine, self.host.load_lanes(data, i)) for i in range(max(1, nbytes // 4)))
 
-    def store(self, address: U32 | U64, words: Sequence[U32], nbytes: int, where: Mask | None = None) -> None:
+    def store(
+        self, address: U32 | U64, words: Sequence[U32], nbytes: int, where: Mask | None = None, ahead: U64 | None = None
+    ) -> None:
         """The low `nbytes` of `words` a lane."""
         data = _scratch(self.host, 1024)
         for i, word in enumerate(words):
             self.host.store_lanes(word.raw, data, i)
-        self._call(f"{self.space}_store", address, nbytes, data, where, pc=self.space == "global")
+        self._call(f"{self.space}_store", address, nbytes, data, where, ahead)
 
     def store_late(self, address: U32, words: Sequence[U32], nbytes: int, where: Mask | None = None) -> None:
         """The data of a load to LDS."""
-        self.store(address, words, nbytes, where)
+        host, state, data = self.host, self.state, _scratch(self.host, 1024)
+        for i, word in enumerate(words):
+            host.store_lanes(word.raw, data, i)
+        host.emit(f"store {host.typed(host.apply('zext', 64, address.raw), True)}, ptr %scratch, align 64")
+        number = state._word(ISSUED, state.issued).text
+        what = f"ptr %scratch, i64 {self._active(where)}, ptr {data}, i64 {nbytes}"
+        _checked_call(host, "store_late", f"ptr %wave, i64 {number}, {what}")
+
+    def size(self) -> U32:
+        """The bytes of the LDS allocation."""
+        from emu.host_memory import LDS_BYTES  # which imports this module
+
+        at = self.host.define(f"getelementptr i64, ptr %context, i64 {LDS_BYTES}", 64, False).text
+        return U32(self.state.engine, self.host.define(f"load i32, ptr {at}", 32, False))
 
     def atomic(
         self, address: U32 | U64, operands: Sequence[L], operation: Callable[..., L], where: Mask | None = None
@@ -402,6 +461,7 @@ def _emit_turns(
         done = host.define(f"extractvalue {{ {kind}, i1 }} {pair}, 1", 1, False).text
         host.emit(f"br i1 {done}, label %{label}_done, label %{label}_try")
         host.lines.append(f"{label}_done:")
+        _count_change(host, old.text, new)
     else:
         host.emit(f"store {new}, ptr {pointer}, align {align}")
     host.emit(f"store {kind} {old.text}, ptr {at(places[0], lane, width)}")
@@ -410,6 +470,20 @@ def _emit_turns(
     more = host.define(f"icmp ult i64 {lane}, 63", 1, False).text
     host.emit(f"br i1 {more}, label %{label}, label %{label}_end")
     host.lines.append(f"{label}_end:")
+
+
+def _count_change(host: HostEngine, old: str, new: str) -> None:
+    """Counts an atomic on memory that left something else behind."""
+    changed = host.define(f"icmp ne {new}, {old}", 1, False).text
+    one = host.define(f"zext i1 {changed} to i64", 64, False).text
+    _add_to_context(host, CHANGES, one)
+
+
+def _add_to_context(host: HostEngine, word: int, amount: str) -> None:
+    at = host.define(f"getelementptr i64, ptr %context, i64 {word}", 64, False).text
+    old = host.define(f"load i64, ptr {at}", 64, False).text
+    total = host.define(f"add i64 {old}, {amount}", 64, False).text
+    host.emit(f"store i64 {total}, ptr {at}")
 
 
 def _scratch(host: HostEngine, offset: int) -> str:
@@ -460,6 +534,7 @@ class Emitter:
         state = BlockState(self.engine, self.full)
         transfer: Transfer | None = None
         for done, one in enumerate(block.instructions):
+            state.done = done
             try:
                 transfer = self._emit(one, state)
             except (UnsupportedForm, EmulatorError, ValueError) as error:
@@ -469,7 +544,7 @@ class Emitter:
                 self.blocks += self._call(one, state.places)
             else:
                 self.blocks += _inlined(self.engine.lines, state.places, one.pc)
-        self._leave(block, transfer)
+        self._leave(block, transfer, state.issued)
 
     def _emit(self, one: Decoded, state: BlockState) -> Transfer | None:
         """The instruction's body in the engine's lines, with its registers as `%p0`, `%p1`, ..."""
@@ -496,18 +571,27 @@ class Emitter:
             return [*lines, f"  call i64 @{name}({arguments})"]
         return [*lines, *_guarded(f"call i64 @{name}({arguments})", pc)]
 
-    def _leave(self, block: Block, transfer: Transfer | None) -> None:
+    def _leave(self, block: Block, transfer: Transfer | None, issued: int) -> None:
         """Counts the instructions and returns where control goes."""
         engine = self.engine
         engine.restart()
         stopped = str(_result(STOPPED, block.end))
         result = _destination(engine, transfer, block) if block.error is None else stopped
-        at = engine.define(f"getelementptr i8, ptr %wave, i64 {COUNT}", 64, False)
-        old = engine.define(f"load i64, ptr {at.text}", 64, False)
-        new = engine.define(f"add i64 {old.text}, {len(block.instructions)}", 64, False)
-        engine.emit(f"store i64 {new.text}, ptr {at.text}")
+        for offset, amount in ((COUNT, len(block.instructions)), (ISSUED, issued)):
+            if amount:
+                self._add_to_wave(offset, amount)
+        polling = sum(polls(one) for one in block.instructions)
+        if polling:
+            _add_to_context(engine, POLLS, str(polling))
         engine.emit(f"ret i64 {result}")
         self.blocks += [*engine.lines, "}"]
+
+    def _add_to_wave(self, offset: int, amount: int) -> None:
+        engine = self.engine
+        at = engine.define(f"getelementptr i8, ptr %wave, i64 {offset}", 64, False)
+        old = engine.define(f"load i64, ptr {at.text}", 64, False)
+        new = engine.define(f"add i64 {old.text}, {amount}", 64, False)
+        engine.emit(f"store i64 {new.text}, ptr {at.text}")
 
 
 def _destination(engine: HostEngine, transfer: Transfer | None, block: Block) -> str:

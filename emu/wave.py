@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,8 @@ from emu.registers import HARDWARE_REGISTERS
 from gfx950.isa.encoding import Decoded
 from gfx950.isa.mode_registers import MODE
 from gfx950.lanes import ALL_LANES, Engine, Mode
+
+LATE_ENTRIES = 64  # loads to LDS on their way at once
 
 
 class Wave:
@@ -40,6 +43,10 @@ class Wave:
         # Of the last instruction: (address, lane, bytes) of its global stores, (addresses, active) of its LDS accesses.
         self.last_stores: list[tuple[int, int, int]] = []
         self.last_lds: list[tuple[NDArray[np.int64], NDArray[np.bool_]]] = []
+        self.count = 0  # instructions run
+        self.issued = 0  # of those that vmcnt counts
+        self.changes = 0  # of global memory
+        self.late: list[tuple[int, Callable[[], None]]] = []  # loads to LDS on their way: their place in `issued`
         self.set_exec(ALL_LANES)
 
     def set_exec(self, bits: int) -> None:
@@ -50,7 +57,9 @@ class Wave:
         """Runs one instruction; does not move the program counter."""
         self.last_stores.clear()
         self.last_lds.clear()
-        return execute(decoded, self)
+        transfer = execute(decoded, self)
+        self.count += 1
+        return transfer
 
     # ---- the State protocol ---------------------------------------------------------------------------------------
 
@@ -74,6 +83,22 @@ class Wave:
     def set_mode(self, value: Any) -> None:
         self.hardware[MODE] = value[0]
         self.engine = NumpyEngine(Mode.from_bits(int(value[0])))
+
+    def clock(self) -> Any:
+        return np.array([self.count], np.uint64)
+
+    def issue(self) -> None:
+        self.issued += 1
+
+    def land(self, outstanding: int) -> None:
+        while self.late and self.late[0][0] <= self.issued - outstanding:
+            self.late.pop(0)[1]()
+
+    def store_late(self, store: Callable[[], None]) -> None:
+        """Keeps what a load to LDS stores until it lands [rule lds.late_landing]."""
+        if len(self.late) == LATE_ENTRIES:
+            self.late.pop(0)[1]()
+        self.late.append((self.issued, store))
 
     def window(self, name: str) -> Any:
         return self.windows[name]

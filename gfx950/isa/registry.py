@@ -10,7 +10,7 @@ Parameters        ssrc0 ssrc1 src0 src1 src2 data0 data1 addr   operand fields o
                   vdst sdst                                      the destination's old value
                   scc: Scc, exec: Exec, vcc: Mask, m0: U32       implicit registers
                   carry_in: Mask                                 VCC in the 32-bit form, src2's pair in the 64-bit form
-                  pc: U64                                        address of the next instruction
+                  pc: U64, clock: U64                            address of the next instruction; instructions run
                   simm16 offset offset0 offset1 sc0 glc: int     static fields
                   mode: Mode                                     the MODE fields in force
                   lds: Lds, memory: Global | Scalar              memory; address: U64 is the finished address

@@ -47,7 +47,7 @@ CLOCK = rule(
     "smem.clock",
     Evidence.chosen,
     "CDNA4 ISA 12.6: a free-running counter; nothing may depend on its value",
-    "S_MEMTIME and S_MEMREALTIME return 0.",
+    "S_MEMTIME and S_MEMREALTIME return how many instructions the wave has run.",
 )
 
 
@@ -172,10 +172,10 @@ def s_buffer_load_dwordx16(memory: Scalar, sbase: B128, smem_offset: U64) -> B51
 
 
 def _clock(name: str, opcode: int) -> Instruction:
-    def body(pc: U64) -> U64:
-        return U64.constant(pc.engine, 0)
+    def body(clock: U64) -> U64:
+        return clock
 
-    body.__doc__ = "A clock; always 0 here. [12.6, rule smem.clock]"
+    body.__doc__ = "A clock: instructions the wave has run. [12.6, rule smem.clock]"
     return smem(name, opcode, rules=(CLOCK,), intrinsic=f"llvm.amdgcn.{name.replace('_', '.')}")(body)
 
 

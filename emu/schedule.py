@@ -1,0 +1,200 @@
+"""Which workgroup runs next: they start in ascending order, and all that the chip would hold at once make progress.
+
+A workgroup runs to its end in one go unless it seems to wait for others: then it is set aside and its turn comes again.
+A launch in which everybody waits and memory stays as it is ends with a report. The schedule never changes the bits of a
+program that is free of races. [facts: kernels on this chip rely on ascending starts and on the progress of residents]
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
+
+from emu.errors import EmulatorError, NoProgress
+from emu.launch_state import Dimensions
+
+LONGEST_SLICE = 1 << 22  # instructions of a workgroup before Python looks at Ctrl-C
+TURN = 1 << 26  # instructions after which a workgroup that shows no sign of waiting is set aside all the same
+POLL_SHARE = 64  # a slice waits when one instruction in so many is a poll
+PATIENCE = 1 << 28  # instructions of nothing but waiting before a launch is given up
+GRACE = 1 << 20  # what a waiting workgroup may still take after another has failed
+
+
+class Resident(Protocol):
+    """A workgroup that has started, with its registers and LDS; reused for the next when it has ended.
+
+    instructions, polls, changes: run so far, how many of them were `polls`, how often memory was changed.
+    """
+
+    number: int
+    done: bool
+    instructions: int
+    polls: int
+    changes: int
+
+    def begin(self, number: int, workgroup: Dimensions) -> None:
+        """Takes up a workgroup at its first instruction."""
+        ...
+
+    def advance(self, budget: int) -> None:
+        """Runs about `budget` instructions, or to the end."""
+        ...
+
+    def repeats(self) -> bool:
+        """Whether everything is as it was some time ago, so that it will go on like this while memory stays."""
+        ...
+
+    def where(self) -> str:
+        """Where its waves stand, in a line."""
+        ...
+
+
+Fresh = tuple[int, Dimensions]  # a workgroup's number and id
+
+
+class Workgroups:
+    """The workgroups of a launch, run on threads.
+
+    limit: how many may have started and not ended. first_slice: instructions of a workgroup before the first look for
+    signs of waiting; then twice that, and so on.
+    """
+
+    def __init__(
+        self,
+        ids: Iterator[Dimensions],
+        limit: int,
+        make: Callable[[], Resident],
+        finished: Callable[[Resident], None],
+        first_slice: int,
+    ) -> None:
+        self.ids, self.limit, self.make, self.finished = enumerate(ids), limit, make, finished
+        self.first_slice = first_slice
+        self.lock = threading.Lock()
+        self.waiting: deque[Resident] = deque()
+        self.running: list[Resident] = []
+        self.spare: list[Resident] = []
+        self.all: list[Resident] = []
+        self.failures: dict[int, EmulatorError] = {}
+        self.quiet = 0  # instructions since one began, changed memory, ended or did something else than wait
+        self.grace: dict[int, int] = {}
+        self.slices: dict[int, int] = {}  # of those that were found to repeat themselves
+        self.live = 0
+        self.fresh_turn = True  # whether a new workgroup comes before one that waits
+        self.aborted = False
+
+    def run(self, threads: int) -> None:
+        """Runs all. Raises the error of the first workgroup in launch order, or NoProgress."""
+        if threads <= 1:
+            self._work()
+        else:
+            with ThreadPoolExecutor(threads) as pool:
+                jobs = [pool.submit(self._work) for _ in range(threads)]
+                try:
+                    for job in jobs:
+                        job.result()
+                finally:
+                    self.aborted = True
+        if self.failures:
+            raise self.failures[min(self.failures)]
+
+    def _work(self) -> None:
+        while (taken := self._take()) is not None:
+            resident, fresh = taken
+            try:
+                if fresh is not None:
+                    resident.begin(*fresh)
+                self._run(resident)
+            except EmulatorError as error:
+                with self.lock:
+                    self.failures[resident.number] = error
+                    self.live -= 1
+            finally:
+                with self.lock:
+                    self.running.remove(resident)
+
+    def _take(self) -> tuple[Resident, Fresh | None] | None:
+        """Room for a new workgroup and which it is, or one that waits, in turn; None when there is neither."""
+        with self.lock:
+            if self.aborted:
+                return None
+            self.fresh_turn = not self.fresh_turn or not self.waiting
+            taken = self._start() if self.fresh_turn else None
+            if taken is None and (resident := self._resume()) is not None:
+                taken = resident, None
+            if taken is not None:
+                self.running.append(taken[0])
+            return taken
+
+    def _start(self) -> tuple[Resident, Fresh | None] | None:
+        following = next(self.ids, None) if self.live < self.limit and not self.failures else None
+        if following is None:
+            return None
+        self.live += 1
+        self.quiet = 0
+        if not self.spare:
+            self.spare.append(self.make())
+            self.all.append(self.spare[-1])
+        return self.spare.pop(), following
+
+    def _resume(self) -> Resident | None:
+        while self.waiting:
+            resident = self.waiting.popleft()
+            if not self.failures or self._may_go_on(resident):
+                return resident
+            self.live -= 1
+        return None
+
+    def _may_go_on(self, resident: Resident) -> bool:
+        """After a failure: whether an earlier workgroup still gets a turn, since its error would come first."""
+        left = self.grace.get(resident.number, GRACE // self.first_slice)
+        self.grace[resident.number] = left - 1
+        return resident.number < min(self.failures) and left > 0
+
+    def _run(self, resident: Resident) -> None:
+        budget, ran = self.slices.pop(resident.number, self.first_slice), 0
+        while not self.aborted:
+            before = resident.instructions, resident.polls, resident.changes
+            resident.advance(budget)
+            ran += resident.instructions - before[0]
+            if resident.done:
+                break
+            waits = self._waits(resident, before, budget)
+            if waits or ran >= TURN:
+                with self.lock:
+                    self.waiting.append(resident)
+                return
+            budget = min(2 * budget, LONGEST_SLICE)
+        with self.lock:
+            self.quiet = 0
+            self.live -= 1
+            self.finished(resident)
+            self.spare.append(resident)
+
+    def _waits(self, resident: Resident, before: tuple[int, int, int], budget: int) -> bool:
+        """Whether a slice looks like waiting. Raises NoProgress when nobody has done anything else for long."""
+        ran, polled = resident.instructions - before[0], resident.polls - before[1]
+        repeats = budget == LONGEST_SLICE and resident.repeats()
+        waits = repeats or polled * POLL_SHARE >= ran
+        with self.lock:
+            if not waits or resident.changes != before[2]:
+                self.quiet = 0
+            else:
+                self.quiet += max(ran, PATIENCE // 64) if repeats else ran
+                if repeats:
+                    self.slices[resident.number] = budget
+                if self.quiet >= PATIENCE and not self.failures:
+                    raise self._no_progress()
+        return waits
+
+    def _no_progress(self) -> NoProgress:
+        standing: Sequence[Resident] = sorted([*self.running, *self.waiting], key=lambda r: r.number)
+        lines = "; ".join(one.where() for one in standing[:4])
+        more = f"; and {len(standing) - 4} more" if len(standing) > 4 else ""
+        return NoProgress(
+            f"every workgroup waits and memory no longer changes: {lines}{more}",
+            expected="somebody who stores what the others wait for",
+            advice="look for a flag that nobody sets, or a grid larger than the workgroups that fit the chip at once",
+        )

@@ -1,0 +1,202 @@
+"""Progress of workgroups that wait for each other, launches that make none, and loads to LDS that land late."""
+
+import numpy as np
+import pytest
+from kernel_builds import assemble_kernel, compile_c
+
+from emu import schedule
+from emu.dispatch import Device, RunOptions
+from emu.errors import MemoryFault, NoProgress
+
+ENGINES = ["host", "numpy"]
+SOURCE = """
+#define ADD(p, x) __atomic_fetch_add(p, x, __ATOMIC_SEQ_CST)
+#define LOAD(p) __atomic_load_n(p, __ATOMIC_ACQUIRE)
+KERNEL grid_barrier(GLOBAL u32* count, GLOBAL u32* data, GLOBAL u32* out, u32 groups) {
+    for (u32 round = 1; round <= 3; round++) {
+        data[GROUP] += GROUP + round;
+        BARRIER();
+        if (ITEM == 0) {
+            ADD(count, 1);
+            while (LOAD(count) < groups * (2 * round - 1)) __builtin_amdgcn_s_sleep(1);
+        }
+        BARRIER();
+        u32 next = data[(GROUP + 1) % groups];
+        BARRIER();
+        if (ITEM == 0) {
+            ADD(count, 1);
+            while (LOAD(count) < groups * 2 * round) {}
+            data[GROUP] += next;
+        }
+        BARRIER();
+    }
+    if (ITEM == 0) out[GROUP] = data[GROUP];
+}
+KERNEL locked(GLOBAL u32* lock, GLOBAL u32* total) {
+    if (ITEM == 0) {
+        u32 free = 0;
+        while (!__atomic_compare_exchange_n(lock, &free, 1, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) free = 0;
+        u32 old = __atomic_load_n(total, __ATOMIC_RELAXED);
+        for (u32 i = 0; i < 50; i++) __builtin_amdgcn_s_sleep(1);
+        __atomic_store_n(total, old * 3 % 1000003 + 1, __ATOMIC_RELAXED);
+        __atomic_store_n(lock, 0, __ATOMIC_RELEASE);
+    }
+}
+KERNEL backwards(GLOBAL u32* flags, u32 groups) {
+    if (GROUP + 1 < groups) while (!LOAD(flags + GROUP + 1)) {}
+    __atomic_store_n(flags + GROUP, 1, __ATOMIC_RELEASE);
+}
+KERNEL never(GLOBAL u32* flag) { while (!LOAD(flag)) {} }
+KERNEL bad_or_waiting(GLOBAL u32* flag, u32 bad) {
+    if (GROUP == bad) flag[1 << 20] = 1;
+    while (!LOAD(flag)) {}
+}
+"""
+
+
+def module(engine, threads=1):
+    return Device(RunOptions(engine=engine, threads=threads)).load(compile_c(SOURCE))
+
+
+def barrier_model(groups):
+    data = np.zeros(groups, np.uint64)
+    for turn in range(1, 4):
+        data += np.arange(groups, dtype=np.uint64) + np.uint64(turn)
+        data += np.roll(data, -1)
+    return data.astype(np.uint32)
+
+
+@pytest.mark.parametrize(("engine", "threads", "groups"), [("host", 1, 64), ("host", 2, 300), ("numpy", 1, 3)])
+def test_workgroups_wait_for_each_other_at_a_barrier_of_the_grid(engine, threads, groups):
+    count, data, out = np.zeros(1, np.uint32), np.zeros(groups, np.uint32), np.zeros(groups, np.uint32)
+    module(engine, threads)["grid_barrier"][groups, 1](count, data, out, np.uint32(groups))
+    assert np.array_equal(out, barrier_model(groups))
+    assert count[0] == 6 * groups
+
+
+@pytest.mark.parametrize(("engine", "threads", "groups"), [("host", 1, 30), ("host", 2, 100), ("numpy", 1, 4)])
+def test_a_lock_lets_one_in_at_a_time(engine, threads, groups):
+    lock, total = np.zeros(1, np.uint32), np.zeros(1, np.uint32)
+    module(engine, threads)["locked"][groups, 64](lock, total)
+    expected = 0
+    for _ in range(groups):
+        expected = expected * 3 % 1000003 + 1
+    assert (lock[0], total[0]) == (0, expected)
+
+
+@pytest.mark.parametrize(("engine", "threads"), [("host", 1), ("host", 2), ("numpy", 1)])
+def test_a_workgroup_may_wait_for_one_that_starts_later(engine, threads):
+    flags = np.zeros(8, np.uint32)
+    module(engine, threads)["backwards"][8, 1](flags, np.uint32(8))
+    assert flags.all()
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    monkeypatch.setattr(schedule, "PATIENCE", 1 << 14)
+
+
+@pytest.mark.parametrize(("engine", "threads"), [("host", 1), ("host", 2), ("numpy", 1)])
+def test_a_launch_in_which_everybody_waits_ends_with_a_report(engine, threads, impatient):
+    with pytest.raises(NoProgress, match="every workgroup waits and memory no longer changes") as caught:
+        module(engine, threads)["never"][6, 64](np.zeros(1, np.uint32))
+    assert "workgroup (0, 0, 0) wave 0 at pc" in str(caught.value)
+    assert "and 2 more" in str(caught.value)
+    assert "a flag that nobody sets" in str(caught.value)
+
+
+def test_a_workgroup_that_is_never_resident_is_never_started(impatient, monkeypatch):
+    monkeypatch.setattr("emu.host_machine.residents", lambda launch: 3)
+    flags = np.zeros(4, np.uint32)
+    with pytest.raises(NoProgress):
+        module("host")["backwards"][4, 1](flags, np.uint32(4))
+    module("host")["backwards"][3, 1](flags, np.uint32(3))
+    assert flags.tolist() == [1, 1, 1, 0]
+
+
+@pytest.mark.parametrize("line", ["s_branch again", "s_mov_b32 s4, 5\nv_mov_b32 v1, s4\ns_nop 0\ns_branch again"])
+def test_a_loop_without_an_end_is_found_out(line, monkeypatch):
+    monkeypatch.setattr(schedule, "LONGEST_SLICE", 1 << 9)
+    monkeypatch.setattr(schedule, "PATIENCE", 1 << 14)
+    code = assemble_kernel(f"again:\n{line}\ns_endpgm")
+    for engine in ENGINES if line.startswith("s_branch") else ["host"]:
+        with pytest.raises(NoProgress, match="every workgroup waits"):
+            Device(RunOptions(engine=engine)).load(code)["k"][1, 64](b"")
+
+
+@pytest.mark.parametrize(("engine", "threads"), [("host", 1), ("host", 2), ("numpy", 1)])
+def test_the_error_is_that_of_the_failing_workgroup_though_others_wait(engine, threads, monkeypatch):
+    monkeypatch.setattr(schedule, "GRACE", 1 << 10)
+    with pytest.raises(MemoryFault) as caught:
+        module(engine, threads)["bad_or_waiting"][5, 64](np.zeros(1, np.uint32), np.uint32(3))
+    assert caught.value.workgroup == (3, 0, 0)
+
+
+LATE = """
+s_load_dwordx2 s[0:1], s[0:1], 0x0
+v_mbcnt_lo_u32_b32 v0, -1, 0
+v_mbcnt_hi_u32_b32 v0, -1, v0
+v_lshlrev_b32 v40, 2, v0
+s_mov_b32 m0, 0
+s_waitcnt lgkmcnt(0)
+global_load_lds_dword v40, s[0:1]
+s_mov_b32 m0, 256
+global_load_lds_dword v40, s[0:1] offset:256
+global_load_dword v9, v40, s[0:1]
+ds_read_b32 v1, v40
+ds_read_b32 v2, v40 offset:512
+s_waitcnt vmcnt(2)
+ds_read_b32 v3, v40
+ds_read_b32 v4, v40 offset:512
+s_waitcnt vmcnt(1)
+ds_read_b32 v5, v40 offset:512
+s_waitcnt lgkmcnt(0)
+global_store_dword v40, v1, s[0:1] offset:512
+global_store_dword v40, v2, s[0:1] offset:768
+global_store_dword v40, v3, s[0:1] offset:1024
+global_store_dword v40, v4, s[0:1] offset:1280
+global_store_dword v40, v5, s[0:1] offset:1536
+s_endpgm
+"""
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_loads_to_lds_land_at_the_wait_that_retires_them(engine):
+    data = np.zeros(7 * 64, np.uint32)
+    data[:128] = np.arange(1, 129)
+    device = Device(RunOptions(engine=engine))
+    kernarg = np.array([device.map(data)], np.uint64).tobytes()
+    device.load(assemble_kernel(LATE, ".amdhsa_group_segment_fixed_size 2048"))["k"][1, 64](kernarg)
+    before, before_too, first, second_early, second = data[128:].reshape(5, 64)
+    assert not before.any()
+    assert not before_too.any()
+    assert np.array_equal(first, np.arange(1, 65))
+    assert not second_early.any()
+    assert np.array_equal(second, np.arange(65, 129))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_more_loads_than_the_counter_holds_land_in_order(engine):
+    loads = "\n".join(f"s_mov_b32 m0, {4 * i}\nglobal_load_lds_dword v40, s[0:1] offset:{4 * i}" for i in range(70))
+    text = f"""
+    s_load_dwordx2 s[0:1], s[0:1], 0x0
+    v_mov_b32 v40, 0
+    s_mov_b64 exec, 1
+    s_waitcnt lgkmcnt(0)
+    {loads}
+    s_mov_b64 exec, -1
+    v_mbcnt_lo_u32_b32 v0, -1, 0
+    v_mbcnt_hi_u32_b32 v0, -1, v0
+    v_lshlrev_b32 v41, 2, v0
+    v_lshlrev_b32 v42, 3, v0
+    ds_read_b32 v1, v42
+    global_store_dword v41, v1, s[0:1] offset:1024
+    s_endpgm
+    """
+    data = np.zeros(320, np.uint32)
+    data[:70] = np.arange(1, 71)
+    device = Device(RunOptions(engine=engine))
+    kernarg = np.array([device.map(data)], np.uint64).tobytes()
+    device.load(assemble_kernel(text, ".amdhsa_group_segment_fixed_size 2048"))["k"][1, 64](kernarg)
+    # Six of seventy have landed; the offset moves both sides.
+    assert data[256:].tolist() == [1, 2, 3, 4, 5, 6, *[0] * 58]

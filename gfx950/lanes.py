@@ -763,19 +763,25 @@ ACCESS_BYTES = (1, 2, 4, 8, 12, 16)  # what one access of a lane may move
 class LaneMemory(Protocol):
     """LDS or global memory as an instruction sees it: one address a lane, EXEC decides which lanes take part.
 
-    where: lanes outside it take no part either, as if EXEC had them off.
+    where: lanes outside it take no part either, as if EXEC had them off. ahead: a scalar to add to every address.
     """
 
-    def load(self, address: Any, nbytes: int, where: Mask | None = None) -> tuple[U32, ...]:
+    def load(self, address: Any, nbytes: int, where: Mask | None = None, ahead: U64 | None = None) -> tuple[U32, ...]:
         """`nbytes` (1, 2, 4, 8, 12, 16) at each lane's byte address, as 32-bit words; 1 and 2 bytes zero-extended."""
         ...
 
-    def store(self, address: Any, words: Sequence[U32], nbytes: int, where: Mask | None = None) -> None:
+    def store(
+        self, address: Any, words: Sequence[U32], nbytes: int, where: Mask | None = None, ahead: U64 | None = None
+    ) -> None:
         """The low `nbytes` of `words` to each lane's byte address."""
         ...
 
     def store_late(self, address: U32, words: Sequence[U32], nbytes: int, where: Mask | None = None) -> None:
         """As `store`, of the data of a load to LDS: they land when a wait retires the load [rule lds.late_landing]."""
+        ...
+
+    def size(self) -> U32:
+        """Of LDS: the bytes of the workgroup's allocation, a scalar."""
         ...
 
     def atomic(self, address: Any, operands: Sequence[L], operation: Callable[..., L], where: Mask | None = None) -> L:

@@ -17,7 +17,7 @@ from functools import cached_property
 from typing import TypeVar
 
 from gfx950.evidence import Evidence, rule
-from gfx950.lanes import B128, LANES, U32, U64, Engine, LaneMemory, Lanes, Mask, join, static_lanes
+from gfx950.lanes import ALL_LANES, B128, LANES, U32, U64, Engine, LaneMemory, Lanes, Mask, join, lanes_of, static_lanes
 
 L = TypeVar("L", bound=Lanes)
 
@@ -122,6 +122,7 @@ class Buffer:
     descriptor: four scalars. index: the VGPR index, None without IDXEN. offset: VGPR plus immediate offset, 64 lanes.
     soffset: a scalar. instruction_format: DFMT and NFMT of an MTBUF instruction; else None: FORMAT instructions take
     the descriptor's. formatted: the access converts formats, so the stride has 14 bits whatever add-tid says.
+    among: the lanes that take part, None for all.
     """
 
     memory: LaneMemory
@@ -131,6 +132,11 @@ class Buffer:
     soffset: U32
     instruction_format: tuple[int, int] | None = None
     formatted: bool = False
+    among: Mask | None = None
+
+    def only(self, lanes: Mask) -> Buffer:
+        """This buffer for some of the lanes; the others are not accessed and load 0."""
+        return replace(self, among=lanes)
 
     def as_format(self) -> Buffer:
         """This buffer for an instruction that converts formats."""
@@ -227,14 +233,15 @@ class Buffer:
 
         nbytes: a number or a scalar.
         """
+        bound = self.bound if self.among is None else self.bound & self.among
         tested = self._in_bytes(nbytes, skipped)
         if self.index is None:
-            return (tested | self.add_tid) & self.bound
+            return (tested | self.add_tid) & bound
         by_index = self.index < self.records
         if model().zero_stride_index_in_bytes:
             structured = self.descriptor[1].field(16, 14) != 0
             by_index = (structured & by_index) | (~structured & tested)
-        return by_index & self.bound
+        return by_index & bound
 
     def _in_bytes(self, nbytes: int | U32, skipped: int) -> Mask:
         """offset + SOFFSET + size <= num_records, or as the model says. [rule buffer.range_bytes]"""
@@ -277,24 +284,31 @@ class Buffer:
         """As the memory's, all or nothing; 0 from lanes that the descriptor does not cover."""
         return self.memory.atomic(self.address, operands, operation, self.in_range(operands[0].width // 8))
 
-    def _dword(self, number: int) -> U64:
-        """The address of a later dword of the access: in a swizzled buffer it lies a row of tiles further."""
-        step = U32.constant(self.engine, 4 * number).to(U64) << self.tile_shift.to(U64)
-        return self._kept(self.address, 4) + step
+    def _step(self, number: int) -> U64:
+        """How far behind the first a later dword of the access lies: in a swizzled buffer a row of tiles further."""
+        return U32.constant(self.engine, 4 * number).to(U64) << self.tile_shift.to(U64)
 
     def _load_dwords(self, nbytes: int, covered: Sequence[Mask]) -> tuple[U32, ...]:
         """In one piece where all is covered and lies together, else dword by dword."""
-        whole = self._whole(covered)
-        words = self.memory.load(self._kept(self.address, nbytes), nbytes, whole)
-        rest = [self.memory.load(self._dword(n), 4, mask & ~whole)[0] for n, mask in enumerate(covered)]
-        return tuple(word | alone for word, alone in zip(words, rest, strict=True))
+        whole, rest = self._pieces(covered)
+        address = self._kept(self.address, nbytes)
+        words = self.memory.load(address, nbytes, whole)
+        alone = [self.memory.load(address, 4, mask, self._step(n))[0] for n, mask in enumerate(rest)]
+        return tuple(word | other for word, other in zip(words, alone, strict=True))
 
     def _store_dwords(self, words: Sequence[U32], nbytes: int, covered: Sequence[Mask]) -> None:
-        whole = self._whole(covered)
-        self.memory.store(self._kept(self.address, nbytes), words, nbytes, whole)
-        for n, mask in enumerate(covered):
-            self.memory.store(self._dword(n), [words[n]], 4, mask & ~whole)
+        whole, rest = self._pieces(covered)
+        address = self._kept(self.address, nbytes)
+        self.memory.store(address, words, nbytes, whole)
+        for n, mask in enumerate(rest):
+            self.memory.store(address, [words[n]], 4, mask, self._step(n))
 
-    def _whole(self, covered: Sequence[Mask]) -> Mask:
-        """The lanes whose dwords are all covered and lie together. (The last one covered: then all are.)"""
-        return covered[-1] & ~self.swizzled
+    def _pieces(self, covered: Sequence[Mask]) -> tuple[Mask, list[Mask]]:
+        """The lanes whose dwords are all covered and lie together, and for each dword the others that have it.
+
+        (The last dword covered: then all are.) Worked out on 64-bit scalars, for speed.
+        """
+        together = self.swizzled.select(U64.constant(self.engine, 0), ALL_LANES)
+        bits = [mask.ballot() for mask in covered]
+        whole = bits[-1] & together
+        return lanes_of(whole), [lanes_of(one & ~whole) for one in bits]

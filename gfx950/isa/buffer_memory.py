@@ -24,7 +24,8 @@ TO_LDS = rule(
     "CDNA4 ISA 9.1.9, 12.13; the sum is confirmed by ROCm/rocm-systems pull request 10192, zeros from lanes out of"
     " range by 10928",
     "A buffer load to LDS writes dwords at M0[17:0] + immediate offset + lane * 4, or lane * 16 for x3 and x4; the"
-    " immediate moves both sides; bytes and shorts are extended to a dword; a lane out of range writes 0.",
+    " immediate moves both sides; bytes and shorts are extended to a dword; a lane out of range writes 0,"
+    " one whose place is not in the allocation takes no part.",
 )
 RULES = buffer_addressing.RULES
 FORMAT_RULES = (*RULES, *buffer_formats.RULES)
@@ -173,7 +174,8 @@ def _to_lds(name: str, opcode: int, words: int, read: Callable[[BufferAccess], S
     def body(buffer: Buffer, lds: Lds, m0: U32, offset: int) -> None:
         stride = 4 if words == 1 else 16
         place = (m0 & 0x3FFFF) + offset + static_lanes(m0.engine, [stride * lane for lane in range(LANES)])
-        lds.store_late(place, read(buffer), 4 * words)
+        inside = place + 4 <= lds.size()
+        lds.store_late(place, read(buffer.only(inside)), 4 * words, inside)
 
     body.__doc__ = f"To {4 * words} bytes of LDS a lane at M0 + offset, not to registers. [9.1.9, 12.13]"
     mubuf_lds(f"buffer_load_{name}_lds", opcode, rules=(*RULES, *rules, TO_LDS))(body)

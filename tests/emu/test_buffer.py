@@ -10,6 +10,7 @@ from kernel_builds import assemble_kernel, compile_c
 from emu.dispatch import Device, RunOptions
 from emu.errors import MemoryFault
 from emu.launch_state import Geometry
+from gfx950.isa.buffer_addressing import DEFAULT, BufferModel, use_model
 from gfx950.isa.registry import load
 
 LANES = 64
@@ -229,3 +230,54 @@ def test_covered_but_unmapped(engine):
     assert error.value.instruction == "buffer_load_dwordx4"
     assert "the descriptor covers" in str(error.value)
     kernel[1, 64](data, out, np.int32(1024), np.int32(6144 + 256), np.int32(128))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_switch_reaches_the_kernel(engine):
+    """The first load's SOFFSET counts by default; a kernel that is loaded under another model does not count it."""
+    results = []
+    for soffset_in_range in (True, False):
+        try:
+            use_model(BufferModel(soffset_in_range=soffset_in_range))
+            data = np.arange(1, 1025, dtype=np.uint32)
+            out = np.zeros(6144 + 256, dtype=np.uint8)
+            kernel = Device(RunOptions(engine=engine)).load(compile_c(COPY))["k"]
+            kernel[1, 64](data, out, np.int32(512), np.int32(6400), np.int32(64))
+        finally:
+            use_model(DEFAULT)
+        loaded = out[:1024].view(np.uint32)
+        results.append([int(x) for x in loaded])
+    assert results[0] == [n + 17 if n < 112 else 0 for n in range(256)]
+    assert results[1] == [n + 17 if n < 128 else 0 for n in range(256)]
+
+
+PAST_THE_END = f"""
+s_load_dwordx4 s[8:11], s[0:1], 0x0
+s_load_dwordx2 s[16:17], s[0:1], 0x10
+v_lshlrev_b32 v1, 2, v0
+v_cmp_gt_u32 vcc, 48, v0
+v_bfrev_b32 v3, 1
+v_cndmask_b32 v2, v3, v1, vcc
+s_mov_b32 m0, {1024 - 48 * 4}
+s_waitcnt lgkmcnt(0)
+buffer_load_dword v2, s[8:11], 0 offen lds
+s_waitcnt vmcnt(0)
+v_lshlrev_b32 v4, 4, v0
+ds_read_b128 v[40:43], v4
+s_waitcnt lgkmcnt(0)
+global_store_dwordx4 v4, v[40:43], s[16:17]
+s_endpgm
+"""
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_lanes_whose_lds_place_does_not_exist_are_not_read(engine):
+    """48 lanes fill the last 192 bytes of LDS; the other 16 have addresses that nobody mapped."""
+    code = assemble_kernel(PAST_THE_END, ".amdhsa_group_segment_fixed_size 1024")
+    device = Device(RunOptions(engine=engine))
+    data, out = np.arange(1, 257, dtype=np.uint32), np.full(1024, 0xEE, np.uint8)
+    base = device.map(data)
+    descriptor = (base & 0xFFFFFFFF, base >> 32, 0xFFFFFFFF, 0x27000)
+    device.load(code)["k"].launch(Geometry.of_blocks(1, 64), struct.pack("<IIIIQ", *descriptor, device.map(out)))
+    assert (out[:832] == 0).all()
+    assert (out[832:].view(np.uint32) == data[:48]).all()

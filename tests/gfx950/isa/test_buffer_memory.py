@@ -510,6 +510,22 @@ def test_loads_to_lds(wave, assemble, name):
     assert (wave.vgprs == old).all()
 
 
+def test_lanes_whose_lds_place_does_not_exist_are_not_read(wave, assemble):
+    """Lanes 48 on would land past 1024 bytes; their addresses are nowhere."""
+    wave.lds = np.full(1024, 0xEE, np.uint8)
+    wave.set_exec(2**64 - 1)
+    access = Access(Descriptor(ORIGIN + BASE, records=2**32 - 1), offset=[4 * n if n < 48 else 2**31 for n in LANES])
+    load_registers(wave, access)
+    wave.sgprs[124] = 1024 - 48 * 4
+    run(wave, assemble, "buffer_load_dword v2, s[8:11], 0 offen lds")
+    run(wave, assemble, "s_waitcnt vmcnt(0)")
+    assert (wave.lds[:832] == 0xEE).all()
+    assert (wave.lds[832:] == BYTES[BASE : BASE + 192]).all()
+    wave.sgprs[124] = 1024 - 49 * 4
+    with pytest.raises(MemoryFault, match="lane 48"):
+        run(wave, assemble, "buffer_load_dword v2, s[8:11], 0 offen lds")
+
+
 # ---- encodings -------------------------------------------------------------------------------------------------------
 
 

@@ -195,8 +195,8 @@ class State(Protocol):
 
 @dataclass(frozen=True)
 class Transfer:
-    """Where control goes: kind (branch, jump, end, barrier, trap, halt), the scalar condition (None: always), the target
-    (an address, or a 64-bit scalar for jump)."""
+    """Where control goes: kind (branch, jump, end, barrier, trap, halt), the scalar condition (None: always), the
+    target (an address, or a 64-bit scalar for jump)."""
 
     kind: str
     condition: Raw | None = None

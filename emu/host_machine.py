@@ -33,7 +33,7 @@ from emu.memory import Memory
 from emu.numpy_memory import SCALAR_LOAD, unaligned
 from emu.registers import EXEC, HARDWARE_REGISTERS
 from emu.resident import Snapshot, Windows, aligned
-from emu.schedule import Resident, Workgroups
+from emu.schedule import Workgroups
 from emu.translate import (
     BARRIER,
     CHANGES,
@@ -173,9 +173,8 @@ class HostMachine:
         self._natives_of(list(self.native_names))  # a table may have replaced a model since the last launch
         report, watched = RunReport(), -1
 
-        def finished(one: Resident) -> None:
+        def finished(one: HostWorkgroup) -> None:
             nonlocal watched
-            assert isinstance(one, HostWorkgroup)
             report.instructions += one.instructions
             report.workgroups += 1
             watch = one.watch()
@@ -189,7 +188,6 @@ class HostMachine:
             work.run(options.threads)
         finally:
             for one in work.all:
-                assert isinstance(one, HostWorkgroup)
                 one.release()
         return report
 

@@ -15,7 +15,7 @@ from emu.execute import PC_MASK, Transfer, UnsupportedForm, polls
 from emu.launch_state import Dimensions, Launch, WaveState, residents, waves
 from emu.memory import Memory
 from emu.resident import Snapshot, Windows
-from emu.schedule import Resident, Workgroups
+from emu.schedule import Workgroups
 from emu.wave import Wave
 from gfx950.isa.encoding import Decoded, DecodeError, decode
 from gfx950.isa.mode_registers import MODE
@@ -48,7 +48,7 @@ class NumpyMachine:
         """Runs all workgroups in ascending order."""
         report = RunReport()
 
-        def finished(one: Resident) -> None:
+        def finished(one: NumpyWorkgroup) -> None:
             report.workgroups += 1
 
         ids = launch.geometry.workgroup_ids()
@@ -58,7 +58,6 @@ class NumpyMachine:
             work.run(threads=1)
         finally:
             for one in work.all:
-                assert isinstance(one, NumpyWorkgroup)
                 one.windows.release()
         return report
 

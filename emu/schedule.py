@@ -11,7 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from emu.errors import EmulatorError, NoProgress
 from emu.launch_state import Dimensions
@@ -30,10 +30,20 @@ class Resident(Protocol):
     """
 
     number: int
-    done: bool
-    instructions: int
-    polls: int
-    changes: int
+
+    @property
+    def done(self) -> bool:
+        """Whether all its waves have ended."""
+        ...
+
+    @property
+    def instructions(self) -> int: ...
+
+    @property
+    def polls(self) -> int: ...
+
+    @property
+    def changes(self) -> int: ...
 
     def begin(self, number: int, workgroup: Dimensions) -> None:
         """Takes up a workgroup at its first instruction."""
@@ -52,10 +62,11 @@ class Resident(Protocol):
         ...
 
 
+R = TypeVar("R", bound=Resident)
 Fresh = tuple[int, Dimensions]  # a workgroup's number and id
 
 
-class Workgroups:
+class Workgroups(Generic[R]):
     """The workgroups of a launch, run on threads.
 
     limit: how many may have started and not ended. first_slice: instructions of a workgroup before the first look for
@@ -66,17 +77,17 @@ class Workgroups:
         self,
         ids: Iterator[Dimensions],
         limit: int,
-        make: Callable[[], Resident],
-        finished: Callable[[Resident], None],
+        make: Callable[[], R],
+        finished: Callable[[R], None],
         first_slice: int,
     ) -> None:
         self.ids, self.limit, self.make, self.finished = enumerate(ids), limit, make, finished
         self.first_slice = first_slice
         self.lock = threading.Lock()
-        self.waiting: deque[Resident] = deque()
-        self.running: list[Resident] = []
-        self.spare: list[Resident] = []
-        self.all: list[Resident] = []
+        self.waiting: deque[R] = deque()
+        self.running: list[R] = []
+        self.spare: list[R] = []
+        self.all: list[R] = []
         self.failures: dict[int, EmulatorError] = {}
         self.quiet = 0  # instructions since one began, changed memory, ended or did something else than wait
         self.grace: dict[int, int] = {}
@@ -115,7 +126,7 @@ class Workgroups:
                 with self.lock:
                     self.running.remove(resident)
 
-    def _take(self) -> tuple[Resident, Fresh | None] | None:
+    def _take(self) -> tuple[R, Fresh | None] | None:
         """Room for a new workgroup and which it is, or one that waits, in turn; None when there is neither."""
         with self.lock:
             if self.aborted:
@@ -128,7 +139,7 @@ class Workgroups:
                 self.running.append(taken[0])
             return taken
 
-    def _start(self) -> tuple[Resident, Fresh | None] | None:
+    def _start(self) -> tuple[R, Fresh | None] | None:
         following = next(self.ids, None) if self.live < self.limit and not self.failures else None
         if following is None:
             return None
@@ -139,7 +150,7 @@ class Workgroups:
             self.all.append(self.spare[-1])
         return self.spare.pop(), following
 
-    def _resume(self) -> Resident | None:
+    def _resume(self) -> R | None:
         while self.waiting:
             resident = self.waiting.popleft()
             if not self.failures or self._may_go_on(resident):
@@ -147,13 +158,13 @@ class Workgroups:
             self.live -= 1
         return None
 
-    def _may_go_on(self, resident: Resident) -> bool:
+    def _may_go_on(self, resident: R) -> bool:
         """After a failure: whether an earlier workgroup still gets a turn, since its error would come first."""
         left = self.grace.get(resident.number, GRACE // self.first_slice)
         self.grace[resident.number] = left - 1
         return resident.number < min(self.failures) and left > 0
 
-    def _run(self, resident: Resident) -> None:
+    def _run(self, resident: R) -> None:
         budget, ran = self.slices.pop(resident.number, self.first_slice), 0
         while not self.aborted:
             before = resident.instructions, resident.polls, resident.changes
@@ -173,7 +184,7 @@ class Workgroups:
             self.finished(resident)
             self.spare.append(resident)
 
-    def _waits(self, resident: Resident, before: tuple[int, int, int], budget: int) -> bool:
+    def _waits(self, resident: R, before: tuple[int, int, int], budget: int) -> bool:
         """Whether a slice looks like waiting. Raises NoProgress when nobody has done anything else for long."""
         ran, polled = resident.instructions - before[0], resident.polls - before[1]
         repeats = budget == LONGEST_SLICE and resident.repeats()
@@ -190,7 +201,7 @@ class Workgroups:
         return waits
 
     def _no_progress(self) -> NoProgress:
-        standing: Sequence[Resident] = sorted([*self.running, *self.waiting], key=lambda r: r.number)
+        standing: Sequence[R] = sorted([*self.running, *self.waiting], key=lambda r: r.number)
         lines = "; ".join(one.where() for one in standing[:4])
         more = f"; and {len(standing) - 4} more" if len(standing) > 4 else ""
         return NoProgress(

@@ -74,13 +74,16 @@ class _Memory:
     def __init__(self, engine: Engine, unit: int) -> None:
         self.engine, self.unit = engine, unit
 
-    def load(self, address: Any, size: int, where: Any = None) -> tuple[U32, ...]:
+    def load(self, address: Any, size: int, *_: Any) -> tuple[U32, ...]:
         return tuple(U32(self.engine, None) for _ in range(max(1, size * self.unit // 4)))
 
     def atomic(self, address: Any, operands: Sequence[Any], operation: Callable[..., Any], where: Any = None) -> Any:
         datum = type(operands[0])(self.engine, None)
         operation(datum, *operands)
         return datum
+
+    def size(self) -> U32:
+        return U32(self.engine, None)
 
     def load_bounded(self, address: Any, words: int, available: Any) -> tuple[U32, ...]:
         return self.load(address, words)
@@ -90,11 +93,25 @@ class _Memory:
         return lambda *_: None
 
 
+class _Registers:
+    """Registers under a number, without contents."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+
+    def read(self, number: Any) -> U32:
+        return U32(self.engine, None)
+
+    def write(self, number: Any, value: U32) -> None: ...
+
+
 def _stand_in(parameter: Parameter, engine: Engine) -> Any:
     if parameter.place in ("lds", "global"):
         return _Memory(engine, 1)
     if parameter.place == "scalar_memory":
         return _Memory(engine, 4)
+    if parameter.place in ("hardware", "scalar_file"):
+        return _Registers(engine)
     if parameter.place == "buffer":
         word = U32(engine, None)
         return Buffer(_Memory(engine, 1), B128([word] * 4), word, word, word)

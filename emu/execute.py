@@ -770,7 +770,11 @@ class Operands:
         """What a MUBUF or MTBUF instruction names: descriptor, index, offsets. [9.1.5, table 42]"""
         fields, engine = self.fields, self.engine
         descriptor = self._scalar(fields["srsrc"] * 4, B128)
-        vgprs = [U32(engine, self.state.vgpr(fields["vaddr"] + i)) for i in range(fields["idxen"] + fields["offen"])]
+        if fields["soffset"] == LITERAL:
+            raise UnsupportedForm("SOFFSET is a literal: it is an SGPR, M0 or an inline constant")
+        count = fields["idxen"] + fields["offen"]
+        check_run(fields["vaddr"], count)
+        vgprs = [U32(engine, self.state.vgpr(fields["vaddr"] + i)) for i in range(count)]
         immediate = U32.constant(engine, fields["offset"])
         return Buffer(
             self.state.memory("global"),

@@ -21,7 +21,7 @@ FULL = "s_mov_b64 exec, -1"
 PARTIAL = "s_mov_b32 exec_lo, 0xf00f8001\ns_mov_b32 exec_hi, 0x7fff0f31"
 LDS_BYTES = 4096
 # s[4:5] descriptors, 32 bytes an instruction; s[6:7] index and offset of each lane, 512 bytes; s[16:17] results.
-START = f"""
+START = """
 s_load_dwordx4 s[4:7], s[0:1], 0x0
 s_load_dwordx2 s[16:17], s[0:1], 0x10
 v_lshlrev_b32 v1, 3, v0

@@ -2,11 +2,14 @@
 
 import random
 from dataclasses import dataclass, replace
+from pathlib import Path
 
+import find_mnemonics
 import numpy as np
 import pytest
 
 from emu.errors import MemoryFault
+from emu.execute import UnsupportedForm
 from emu.memory import Memory
 from emu.wave import Wave
 from gfx950.isa import buffer_addressing
@@ -327,6 +330,22 @@ def test_a_negative_constant_is_a_large_soffset(wave, assemble):
         run(wave, assemble, "buffer_load_dword v20, v2, s[8:11], -16 offen")
 
 
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"soffset": 255}, "SOFFSET is a literal"),
+        ({"soffset": 209}, "scalar source code 209 is reserved"),
+        ({"vaddr": 255, "idxen": 1, "offen": 1}, "2 registers from v255 on reach past the last one"),
+        ({"vdata": 253}, "4 registers from v253 on reach past the last one"),
+    ],
+)
+def test_operands_that_do_not_exist(wave, fields, message):
+    load_registers(wave, Access(Descriptor(ORIGIN + BASE)))
+    bits = ENCODINGS["MUBUF"].pack({"op": 23, "srsrc": 2, "soffset": 128, **fields})
+    with pytest.raises(UnsupportedForm, match=message):
+        wave.step(decode(bits.to_bytes(8, "little"), 0))
+
+
 def test_accumulation_registers(wave, assemble):
     access = Access(Descriptor(ORIGIN + BASE), offset=[16 * n for n in LANES])
     wave.set_exec(2**64 - 1)
@@ -353,7 +372,7 @@ def test_covered_but_unmapped_is_a_fault(wave, assemble):
     access = Access(Descriptor(ORIGIN + NBYTES - 64, records=4096), offset=[4 * n for n in LANES])
     load_registers(wave, access)
     for text in ("buffer_load_dword v20", "buffer_store_dword v20", "buffer_atomic_add v20"):
-        with pytest.raises(MemoryFault, match="past the end of buffer \"bytes\""):
+        with pytest.raises(MemoryFault, match='past the end of buffer "bytes"'):
             run(wave, assemble, f"{text}, v2, s[8:11], 0 offen")
     covered = Access(replace(access.descriptor, records=64), offset=access.offset)
     load_registers(wave, covered)
@@ -445,7 +464,7 @@ def test_atomics(wave, assemble, name, returned):
     offsets = [size * (n * 5 % 48) for n in LANES]
     access = Access(Descriptor(ORIGIN + BASE, records=33 * size + size // 2), offset=offsets, immediate=size)
     load_registers(wave, access)
-    memory = {offset: value for offset, value in zip(sorted(set(offsets)), numbers(name, "memory", width), strict=False)}
+    memory = dict(zip(sorted(set(offsets)), numbers(name, "memory", width), strict=False))
     for offset, value in memory.items():
         at = BASE + offset + size
         BYTES[at : at + size] = list(value.to_bytes(size, "little"))
@@ -569,12 +588,23 @@ def test_every_definition_assembles_and_decodes_back(assemble_lines):
         assert ENCODINGS[form].pack(decoded.fields) == value_of(code)
 
 
-def test_every_opcode_that_llvm_knows_is_defined(assemble_accepted):
-    """Names by LLVM's own disassembly would be circular; numbers are not: 74 + 8 + 16 opcodes of the ISA's tables."""
-    by_encoding = {e: sorted(i.opcode for i in definitions() if i.encoding == e) for e in ("MUBUF", "MUBUF_LDS", "MTBUF")}
-    assert by_encoding["MUBUF"] == [*range(42), *range(64, 83), *range(96, 109)]
-    assert by_encoding["MUBUF_LDS"] == [0, 16, 17, 18, 19, 20, 22, 23]
-    assert by_encoding["MTBUF"] == list(range(16))
+def test_every_mnemonic_that_llvm_knows_is_defined():
+    """Against the table of what LLVM's assembler takes; to-LDS forms there end in `lds`."""
+    lines = (Path(find_mnemonics.__file__).parent / "gfx950_mnemonics.txt").read_text().splitlines()
+    lines = [line for line in lines if line.startswith(("buffer_", "tbuffer_"))]
+    to_lds = {line.split()[0] + "_lds" for line in lines if line.endswith(" lds")}
+    plain = {line.split()[0] for line in lines if not line.endswith(" lds")}
+    assert to_lds <= {i.name for i in definitions()}
+    assert plain | {name.removesuffix("_lds") for name in to_lds} == {
+        i.name.removesuffix("_lds") for i in definitions()
+    }
+
+
+def test_opcodes_are_those_of_the_tables():
+    found = {e: sorted(i.opcode for i in definitions() if i.encoding == e) for e in ("MUBUF", "MUBUF_LDS", "MTBUF")}
+    assert found["MUBUF"] == [*range(42), *range(64, 83), *range(96, 109)]
+    assert found["MUBUF_LDS"] == [0, 16, 17, 18, 19, 20, 22, 23]
+    assert found["MTBUF"] == list(range(16))
 
 
 def test_lds_forms_that_do_not_exist_are_refused():

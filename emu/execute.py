@@ -220,6 +220,14 @@ def check_run(index: int, count: int) -> None:
         raise UnsupportedForm(f"{count} registers from {name} on reach past the last one (255)")
 
 
+def check_even(index: int, count: int) -> None:
+    """Raises UnsupportedForm where several registers of a matrix operand start at an odd one. [7.1.2]"""
+    if count > 1 and index % 2:
+        raise UnsupportedForm(
+            f"{'av'[index < AGPR]}{index % AGPR} starts a matrix operand of {count} registers: it is odd"
+        )
+
+
 def check_scalar(index: int) -> None:
     """Raises UnsupportedForm for a scalar code that is no register (0..127)."""
     if not 0 <= index < SCALAR_REGISTERS:
@@ -358,11 +366,12 @@ class Operands:
         if name == "vdst":
             index = self.fields["vdst"] + (AGPR if self.fields.get("acc_cd") else 0)
             return self._registers(index, parameter.kind, role=DESTINATION)
-        if name in ("scale_a", "scale_b"):
-            code = (self.decoded.scale or {})["src0" if name == "scale_a" else "src1"]
-            return self._source(code, parameter.kind)
+        if parameter.place == "scale":
+            return self._scale((self.decoded.scale or {})["src0" if name == "scale_a" else "src1"])
         if parameter.place in ("matrix_a", "matrix_b"):
             return self._matrix_operand(parameter)
+        if self.instruction.encoding.startswith("MAI") and self.instruction.opcode not in ACCVGPR_MOVES:
+            return self._matrix_source(parameter)
         if parameter.place == "agpr":
             return self._registers((self.fields[name] & 0xFF) + AGPR, parameter.kind)
         code = self._source_code(name)
@@ -390,9 +399,37 @@ class Operands:
                 f" {self.fields['blgp']}: formats are 0..4 in vector registers"
             )
         check_run(code, count)
+        check_even(code, count)
         words = [U32(self.engine, self.state.vgpr(code + i)) for i in range(count)]
         zero = U32.constant(self.engine, 0).splat()
         return parameter.kind([*words, *[zero] * (8 - count)])
+
+    def _matrix_source(self, parameter: Parameter) -> Any:
+        """A, B, C or the index of a matrix instruction: vector registers, and for C a constant too. [7.1.2, 7.5]"""
+        name, kind = parameter.name, parameter.kind
+        code = self.fields[name] if parameter.place == "index" else self._source_code(name)
+        if code >= 256:
+            check_even(code - 256, _words_of(kind))
+            return self._registers(code - 256, kind)
+        width = 64 if parameter.place == "f64" else 32
+        bits = self._inline_bits(code, width) if name == "src2" and parameter.place != "index" else None
+        if bits is None or code == LITERAL:
+            raise UnsupportedForm(
+                f"{name} of a matrix instruction is source code {code}: A, B and the index of a sparse A are vector"
+                " registers, and C is those or an inline constant"
+            )
+        words = [U32.constant(self.engine, bits >> 32 * i & 0xFFFFFFFF).splat() for i in range(width // 32)]
+        if issubclass(kind, Words):
+            return kind(words * (kind.count // len(words)))
+        return join(words[0], words[1]).bits(kind)
+
+    def _scale(self, code: int) -> U32:
+        """The scales of A or B. [rule mfma.scale_constant]"""
+        if code in INLINE_FLOATS or code == 248:
+            exponent = (self._inline_bits(code, 32) or 0) >> 23 & 0xFF
+            return U32.constant(self.engine, exponent * 0x01010101).splat()
+        value: U32 = self._source(code, U32)
+        return value
 
     def _source_code(self, name: str) -> int:
         form, fields = self.decoded.form, self.fields
@@ -631,6 +668,8 @@ class Operands:
         index = self.fields[MEMORY_FIELDS.get((form, "vdst"), "vdst")] + (AGPR if in_agprs else 0)
         words = self._result_words(value)
         check_run(index, len(words))
+        if self.instruction.encoding.startswith("MAI"):
+            check_even(index, len(words))
         for i, word in enumerate(words):
             self._set_vgpr(index + i, word.raw)
 

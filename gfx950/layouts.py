@@ -1,8 +1,9 @@
-"""Where each matrix element sits: the register, lane and bits of every dense MFMA operand, and the way back.
+"""Where each matrix element sits: the register, lane and bits of every matrix operand, and the way back.
 
 Indices follow the mathematics: A[m][k], B[k][n], C and D[m][n]. The scale operands of the scaled f8f6f4 instructions
-are scaleA[m][kb] and scaleB[n][kb], kb counting blocks of 32 along k. Registers count from the operand's first one.
-Everything is a closed form over Python integers, so this module imports nothing heavy.
+are scaleA[m][kb] and scaleB[n][kb], kb counting blocks of 32 along k. A sparse A (v_smfmac_*) is A[m][c]: the elements
+that are stored, two of every four k; element c stands at k = 4 * (c / 2) + index[m][c]. Registers count from the
+operand's first one. Everything is a closed form over Python integers, so this module imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from gfx950.lanes import LANES
 
 REGISTER_BITS = 32
 SCALE_BLOCK = 32
+INDEX_BITS = 2
 FORMAT_BITS = {"fp8": 8, "bf8": 8, "fp6": 6, "bf6": 6, "fp4": 4}
 
 INPUT_RULE = rule(
@@ -55,6 +57,21 @@ SCALE_RULE = rule(
     Evidence.published,
     "CDNA4 ISA 7.2.1; fpsan full-block-random test on gfx950, all op_sel",
     "The scale of row or column i and k block kb is byte op_sel of lane i + M*kb, whatever the operand's format.",
+)
+
+
+SPARSE_RULE = rule(
+    "layout.sparse",
+    Evidence.published,
+    "fpsan SMFMAC wrappers, probed on MI350 (f16, fp8; i8 is taken to be as fp8); B in CDNA4 ISA 7.5.1",
+    "A sparse A holds consecutive stored elements per lane, and its index two bits each in the same order; B holds one"
+    " run of consecutive k per lane, or, where A takes four registers, two runs that lie K/2 apart.",
+)
+INDEX_SET_RULE = rule(
+    "layout.sparse.index_set",
+    Evidence.spec,
+    "CDNA4 ISA 7.5",
+    "Where the index register holds several sets, CBSZ = 0 lets ABID pick one, and any other CBSZ takes the first.",
 )
 
 
@@ -117,7 +134,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class MatrixInstruction:
-    """Shape of one dense MFMA: D (m x n) = C + A (m x k) * B (k x n), `blocks` times.
+    """Shape of one matrix instruction: D (m x n) = C + A (m x k) * B (k x n), `blocks` times.
 
     input_bits: bits of an A or B element, 0 where the instruction's formats decide (f8f6f4). output_bits: of C and D.
     """
@@ -138,12 +155,27 @@ class MatrixInstruction:
     def has_scales(self) -> bool:
         return self.mnemonic.startswith("v_mfma_scale_")
 
+    @property
+    def sparse(self) -> bool:
+        return self.mnemonic.startswith("v_smfmac_")
+
+    @property
+    def stored_items(self) -> int:
+        """Elements of A that a lane holds."""
+        return self.m * self.k * self.blocks // (LANES << self.sparse)
+
+    @property
+    def index_sets(self) -> int:
+        """How many sets of indices the index register of a sparse instruction holds."""
+        return REGISTER_BITS // (INDEX_BITS * self.stored_items)
+
 
 @dataclass(frozen=True)
 class OperandLayout:
     """One operand of one instruction: its size and the map between elements and places.
 
-    first_bit is the bit where item 0 starts (8*op_sel for a scale), element_bits the bits of an element.
+    first_bit is the bit where item 0 starts (op_sel decides it for a scale or an index), element_bits the bits of an
+    element.
     """
 
     mnemonic: str
@@ -211,34 +243,44 @@ class OperandLayout:
 def layout(
     mnemonic: str, operand: str, a_format: str | None = None, b_format: str | None = None, op_sel: int = 0
 ) -> OperandLayout:
-    """The layout of an operand ('A', 'B', 'C', 'D', 'scaleA', 'scaleB') of a dense MFMA.
+    """The layout of an operand ('A', 'B', 'C', 'D', 'scaleA', 'scaleB', 'index') of a matrix instruction.
 
     a_format and b_format (fp8, bf8, fp6, bf6, fp4; fp8 when not given) belong to f8f6f4 instructions only; op_sel
-    (0..3) picks the byte of a scale. Raises ValueError for a name, operand or format that does not exist.
+    (0..3) picks the byte of a scale, or the set of an index (the instruction's ABID). Raises ValueError for a name,
+    operand or format that does not exist.
     """
     instruction = matrix_instruction(mnemonic)
     formats = {"A": a_format, "B": b_format}
     _check_formats(instruction, formats)
     if not 0 <= op_sel <= 3:
         raise ValueError(f"op_sel {op_sel} picks no byte of a 32-bit scale register; give 0, 1, 2 or 3")
-    if op_sel and not instruction.has_scales:
+    if op_sel and not (instruction.has_scales or instruction.sparse):
         raise ValueError(f"{mnemonic} takes no scales, so it has no scale byte to pick: drop op_sel {op_sel}")
+    if instruction.sparse and op_sel >= instruction.index_sets:
+        raise ValueError(
+            f"op_sel {op_sel}: the index of {mnemonic} has {instruction.index_sets} set(s), counted from 0"
+        )
     if operand in ("A", "B"):
         return _input_operand(instruction, operand, formats[operand] or "fp8")
     if operand in ("C", "D"):
         return _output_operand(instruction, operand)
     if operand in ("scaleA", "scaleB"):
         return _scale_operand(instruction, operand, op_sel)
-    raise ValueError(f"{mnemonic} has no operand {operand!r}; operands are A, B, C, D, and scaleA, scaleB where scaled")
+    if operand == "index" and instruction.sparse:
+        return _index_operand(instruction, op_sel)
+    raise ValueError(
+        f"{mnemonic} has no operand {operand!r}; operands are A, B, C, D, and scaleA, scaleB where scaled, index where"
+        " sparse"
+    )
 
 
 def matrix_instruction(mnemonic: str) -> MatrixInstruction:
-    """The shape of a dense MFMA by its LLVM name. Raises ValueError with the nearest known names."""
+    """The shape of a matrix instruction by its LLVM name. Raises ValueError with the nearest known names."""
     found = MATRIX_INSTRUCTIONS.get(mnemonic)
     if found is None:
         near = difflib.get_close_matches(mnemonic, MATRIX_INSTRUCTIONS, n=3, cutoff=0.5)
         hint = f"nearest: {', '.join(near)}" if near else f"for example {next(iter(MATRIX_INSTRUCTIONS))}"
-        raise ValueError(f"{mnemonic!r} is not a dense matrix instruction of gfx950; {hint}")
+        raise ValueError(f"{mnemonic!r} is not a matrix instruction of gfx950; {hint}")
     return found
 
 
@@ -256,16 +298,32 @@ def _input_operand(instruction: MatrixInstruction, operand: str, format_name: st
     """A or B: the same closed forms, with A[m][k] and B[k][n] as the two ways to write (line, k)."""
     bits = instruction.input_bits or FORMAT_BITS[format_name]
     lines = instruction.m if operand == "A" else instruction.n
-    if instruction.has_formats and bits == 8:
-        by_line = _two_run_input(lines, instruction.k)
-    else:
-        by_line = _generic_input(
-            lines, instruction.k, instruction.blocks, F6F4_RULE if instruction.has_formats else INPUT_RULE
-        )
-    items = lines * instruction.k * instruction.blocks // LANES
-    rows, cols = (lines, instruction.k) if operand == "A" else (instruction.k, lines)
+    depth = instruction.k // 2 if instruction.sparse and operand == "A" else instruction.k
+    items = lines * depth * instruction.blocks // LANES
+    by_line = _input_layout(instruction, operand, bits, lines, depth)
+    rows, cols = (lines, depth) if operand == "A" else (depth, lines)
     placed = by_line if operand == "A" else _transposed(by_line)
     return OperandLayout(instruction.mnemonic, operand, rows, cols, instruction.blocks, bits, items, 0, placed)
+
+
+def _input_layout(instruction: MatrixInstruction, operand: str, bits: int, lines: int, depth: int) -> Layout:
+    """(line, k) of A or B."""
+    if instruction.has_formats and bits == 8:
+        return _two_run_input(lines, depth, 16, F8_RULE)
+    if instruction.sparse:
+        four_registers = instruction.stored_items * bits == 4 * REGISTER_BITS
+        if operand == "B" and four_registers:
+            return _two_run_input(lines, depth, instruction.stored_items, SPARSE_RULE)
+        return _generic_input(lines, depth, 1, SPARSE_RULE)
+    return _generic_input(lines, depth, instruction.blocks, F6F4_RULE if instruction.has_formats else INPUT_RULE)
+
+
+def _index_operand(instruction: MatrixInstruction, index_set: int) -> OperandLayout:
+    """Two bits for each stored element, in the order of the elements themselves."""
+    lines, depth, items = instruction.m, instruction.k // 2, instruction.stored_items
+    placed = _generic_input(lines, depth, 1, SPARSE_RULE)
+    first = INDEX_BITS * items * index_set
+    return OperandLayout(instruction.mnemonic, "index", lines, depth, 1, INDEX_BITS, items, first, placed)
 
 
 def _output_operand(instruction: MatrixInstruction, operand: str) -> OperandLayout:
@@ -306,17 +364,17 @@ def _generic_input(lines: int, depth: int, blocks: int, source: Rule) -> Layout:
     return Layout(slot, element, source)
 
 
-def _two_run_input(lines: int, depth: int) -> Layout:
-    """(line, k) of 8-bit f8f6f4 operands: two runs of 16 k in each lane, depth/2 apart."""
+def _two_run_input(lines: int, depth: int, run: int, source: Rule) -> Layout:
+    """(line, k): two runs of k in each lane, depth/2 apart."""
     half = depth // 2
 
     def slot(e: Element) -> Slot:
-        return Slot(e.row + lines * (e.col % half // 16), e.col % 16 + 16 * (e.col // half))
+        return Slot(e.row + lines * (e.col % half // run), e.col % run + run * (e.col // half))
 
     def element(s: Slot) -> Element:
-        return Element(s.lane % lines, 16 * (s.lane // lines) + s.item % 16 + half * (s.item // 16), 0)
+        return Element(s.lane % lines, run * (s.lane // lines) + s.item % run + half * (s.item // run), 0)
 
-    return Layout(slot, element, F8_RULE)
+    return Layout(slot, element, source)
 
 
 def _transposed(by_line: Layout) -> Layout:
@@ -377,6 +435,10 @@ def _instructions() -> Iterator[MatrixInstruction]:
             )
             if kind == "f8f6f4":
                 yield MatrixInstruction(f"v_mfma_scale_{result}_{shape}_{kind}", m, n, k, blocks, bits, 32)
+    for kind, bits, sparse_shapes in _SPARSE_SHAPES:
+        result = "i32" if kind == "i8" else "f32"
+        for m, k in sparse_shapes:
+            yield MatrixInstruction(f"v_smfmac_{result}_{m}x{m}x{k}_{kind}", m, m, k, 1, bits, 32)
 
 
 _HALF_SHAPES = (
@@ -411,11 +473,20 @@ _SHAPES: tuple[tuple[str, int, tuple[tuple[int, int, int, int], ...]], ...] = (
     ("f64", 64, ((16, 16, 4, 1), (4, 4, 4, 4))),
     ("f8f6f4", 0, ((16, 16, 128, 1), (32, 32, 64, 1))),
 )
+_SPARSE_HALVES, _SPARSE_BYTES = ((16, 32), (32, 16), (16, 64), (32, 32)), ((16, 64), (32, 32), (16, 128), (32, 64))
+# Kind, bits of an input element, shapes (m = n, k). CDNA4 ISA 7.5.
+_SPARSE_SHAPES: tuple[tuple[str, int, tuple[tuple[int, int], ...]], ...] = (
+    ("f16", 16, _SPARSE_HALVES),
+    ("bf16", 16, _SPARSE_HALVES),
+    *((kind, 8, _SPARSE_BYTES) for kind in ("i8", "bf8_bf8", "bf8_fp8", "fp8_bf8", "fp8_fp8")),
+)
 MATRIX_INSTRUCTIONS: dict[str, MatrixInstruction] = {row.mnemonic: row for row in _instructions()}
 
-_ELEMENT_TEXT = re.compile(r"(scaleA|scaleB|[ABCD])\s*\[(\d{1,9})\]\s*\[(\d{1,9})\](?:\s*(?:\.b|block\s+)(\d{1,9}))?")
+_ELEMENT_TEXT = re.compile(
+    r"(scaleA|scaleB|index|[ABCD])\s*\[(\d{1,9})\]\s*\[(\d{1,9})\](?:\s*(?:\.b|block\s+)(\d{1,9}))?"
+)
 _PLACE_TEXT = re.compile(
-    r"(scaleA|scaleB|[ABCD])\s+[va](\d{1,9})\s+lane\s+(\d{1,9})(?:\s*\[(\d{1,9})(?::(\d{1,9}))?\])?"
+    r"(scaleA|scaleB|index|[ABCD])\s+[va](\d{1,9})\s+lane\s+(\d{1,9})(?:\s*\[(\d{1,9})(?::(\d{1,9}))?\])?"
 )
 
 
@@ -436,7 +507,8 @@ def describe_element(
     if match is None:
         raise ValueError(
             f"cannot read {shown(text)} as an element; write for example 'B[100][3]' (A[m][k], B[k][n], C[m][n],"
-            " D[m][n]), 'A[3][0] block 2' or 'scaleA[5][1]' (row, k block), or a place such as 'B v3 lane 17 [7:4]'"
+            " D[m][n]), 'A[3][0] block 2', 'scaleA[5][1]' (row, k block) or 'index[5][7]' (row, stored element), or a"
+            " place such as 'B v3 lane 17 [7:4]'"
         )
     found = layout(mnemonic, match[1], a_format, b_format, op_sel)
     element = Element(int(match[2]), int(match[3]), int(match[4] or 0))

@@ -1,5 +1,5 @@
-"""Matrix arithmetic of v_mfma_f32_*: the rule that decides its bits, the open questions as named switches, and the
-natives.
+"""Matrix arithmetic: the rule that decides the bits of products of at most 16-bit floats, its open questions as named
+switches, and the natives of all matrix instructions.
 
 No public rule of CDNA4's matrix arithmetic exists. The default is the rule measured on CDNA3 (gfx942) with gfx950's
 shapes and formats; whatever that leaves open is a field of `MfmaModel`, so that a capture from a real device can
@@ -27,8 +27,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from gfx950.arithmetic.mfma_shapes import SHAPES, kind_of
 from gfx950.arithmetic.native import NATIVES, declare
-from gfx950.evidence import Evidence, Rule, rule
 from gfx950.formats import BF16, E2M1, E2M3, E3M2, E4M3FN, E4M3FNUZ, E5M2, E5M2FNUZ, F16
 
 Words = npt.NDArray[np.uint32]
@@ -76,6 +76,14 @@ class ScaleEntry(enum.IntEnum):
     block_sum = 1
 
 
+class SparseOrder(enum.IntEnum):
+    """What a sparse A's groups are cut from: `stored`, the elements that are stored, as a dense A of half the depth
+    would be; or `expanded`, all k, zeros where nothing is stored."""
+
+    stored = 0
+    expanded = 1
+
+
 NO_WINDOW = 1 << 20
 
 
@@ -109,6 +117,7 @@ class MfmaModel:
     small: GroupRule = _BYTE
     group_order: GroupOrder = GroupOrder.logical
     scale_entry: ScaleEntry = ScaleEntry.product_exponent
+    sparse_order: SparseOrder = SparseOrder.stored
     nan_bits: int = 0x7FC00000
 
     def __post_init__(self) -> None:
@@ -133,145 +142,7 @@ def _check_group(name: str, group: GroupRule) -> None:
 
 
 DEFAULT = MfmaModel()
-
-_GFX942 = "MMA-Sim 2.1.1 (arXiv 2511.10909): MI300X probes and random full-bit tests"
-RULES: tuple[Rule, ...] = (
-    rule("mfma.group_length.f16_bf16", Evidence.carried, _GFX942, "f16 and bf16: groups of 8 products."),
-    rule(
-        "mfma.group_length.fp8_bf8",
-        Evidence.carried,
-        _GFX942,
-        "fp8 and bf8: groups of 16 products, at every K and also in F8F6F4.",
-    ),
-    rule(
-        "mfma.group_length.fp6_fp4", Evidence.chosen, "nothing published", "fp6, bf6, fp4: the same group step as fp8."
-    ),
-    rule(
-        "mfma.group_order",
-        Evidence.carried,
-        _GFX942,
-        "Groups follow each other in ascending logical k, each through a rounded f32.",
-    ),
-    rule(
-        "mfma.split",
-        Evidence.carried,
-        _GFX942,
-        "8-bit formats align even and odd k apart, then floor both to the larger exponent.",
-    ),
-    rule(
-        "mfma.product_bits",
-        Evidence.carried,
-        _GFX942,
-        "Products are cut toward zero 24 bits below the group's largest exponent.",
-    ),
-    rule(
-        "mfma.dot_bits",
-        Evidence.carried,
-        _GFX942,
-        "The group sum is floored 32 bits below the larger of its and C's exponent.",
-    ),
-    rule("mfma.c_bits", Evidence.carried, _GFX942, "C is floored 24 bits below that exponent."),
-    rule(
-        "mfma.c_window",
-        Evidence.carried,
-        _GFX942,
-        "8-bit formats drop C more than 25 binades below; f16 and bf16 never drop it.",
-    ),
-    rule(
-        "mfma.sum_bits",
-        Evidence.carried,
-        _GFX942,
-        "The total is floored 31 bits below its exponent, then rounded to nearest even.",
-    ),
-    rule("mfma.product_overflow", Evidence.carried, _GFX942, "A bf16 product of 2^128 or more is Inf before summing."),
-    rule(
-        "mfma.subnormals",
-        Evidence.spec,
-        "CDNA4 ISA 7.1.2, 7.4",
-        "Subnormal inputs, C and D are kept whatever MODE says.",
-    ),
-    rule(
-        "mfma.overflow",
-        Evidence.spec,
-        "CDNA4 ISA 7.1.2",
-        "An f32 that overflows is Inf, or the largest finite value under FP16_OVFL.",
-    ),
-    rule(
-        "mfma.overflow_step",
-        Evidence.chosen,
-        "nothing published",
-        "FP16_OVFL acts at every group's rounding; an Inf that came in stays Inf.",
-    ),
-    rule(
-        "mfma.specials",
-        Evidence.carried,
-        _GFX942,
-        "Inf * 0 and Inf - Inf are NaN; Inf and NaN of A, B and C propagate.",
-    ),
-    rule("mfma.nan_bits", Evidence.chosen, "nothing published", "Every NaN result is 0x7FC00000."),
-    rule("mfma.signed_zero", Evidence.carried, _GFX942, "An exactly zero total is +0, also for C = -0."),
-    rule(
-        "mfma.scale_entry",
-        Evidence.chosen,
-        "CDNA4 ISA 7.2 gives only the value",
-        "Block scales add to product exponents before C is aligned.",
-    ),
-    rule(
-        "mfma.mixed_formats",
-        Evidence.chosen,
-        "nothing published",
-        "A mixed pair follows its wider format's group step.",
-    ),
-    rule(
-        "mfma.scaled_overflow",
-        Evidence.chosen,
-        "nothing published",
-        "Scaled products have no range limit before the f32 result.",
-    ),
-    rule(
-        "mfma.undefined_format",
-        Evidence.chosen,
-        "CDNA4 ISA 7.1.5: undefined",
-        "An undefined CBSZ or BLGP code of F8F6F4 is read as fp8.",
-    ),
-    rule(
-        "mfma.scale_nan",
-        Evidence.chosen,
-        "CDNA4 ISA 7.2: 0xFF is NaN",
-        "A NaN scale makes its whole row or column NaN, even with zero data.",
-    ),
-)
-
-
-class Shape(NamedTuple):
-    """One dense shape. rows: M and N. depth: K. lane_items: elements a lane holds of A and of B. c_registers:
-    registers of C and D.
-
-    operand_registers: registers reserved for A and for B in a native's inputs. blocks: K blocks with their own scale,
-    0 where there are none.
-    """
-
-    rows: int
-    depth: int
-    lane_items: int
-    operand_registers: int
-    blocks: int
-
-    @property
-    def c_registers(self) -> int:
-        return self.rows * self.rows // 64
-
-
-SHAPES: dict[str, Shape] = {
-    "mfma_f8f6f4_16x16x128": Shape(16, 128, 32, 8, 4),
-    "mfma_f8f6f4_32x32x64": Shape(32, 64, 32, 8, 2),
-    "mfma_16x16x32_f8": Shape(16, 32, 8, 2, 0),
-    "mfma_32x32x16_f8": Shape(32, 16, 8, 2, 0),
-    "mfma_16x16x32_f16": Shape(16, 32, 8, 4, 0),
-    "mfma_32x32x16_f16": Shape(32, 16, 8, 4, 0),
-    "mfma_16x16x16_f16": Shape(16, 16, 4, 2, 0),
-    "mfma_32x32x8_f16": Shape(32, 8, 4, 2, 0),
-}
+F64_NAN = 0x7FF8000000000000  # of every f64 NaN result [rule mfma.nan_bits]
 
 
 def pack_parameters(
@@ -282,22 +153,32 @@ def pack_parameters(
     scale_byte_a: int = 0,
     scale_byte_b: int = 0,
     clamp: bool = False,
+    index_shift: int = 0,
+    flush: bool = False,
+    negate: int = 0,
 ) -> int:
-    """The `parameters` word of every MFMA native.
+    """The `parameters` word of every matrix native.
 
     [2:0] format of A (CBSZ for F8F6F4), [5:3] of B (BLGP), [6] scaled (ABID[0]), [8:7] and [10:9] the byte of the
-    scale registers of A and B, [11] FP16_OVFL. Raises ValueError for a format without native or a byte outside 0..3.
+    scale registers of A and B, [11] FP16_OVFL, [16:12] the first bit of a sparse A's index, [17] subnormal f32 inputs
+    are flushed, [20:18] f64 A, B, C are negated. A native reads what means something to it. Raises ValueError for a
+    format without native or a value out of range.
     """
     if max(format_a, format_b) > Format.bf16:
         raise ValueError(f"formats {format_a!r}, {format_b!r}: FNUZ is not a gfx950 format")
     if not (0 <= scale_byte_a <= 3 and 0 <= scale_byte_b <= 3):
         raise ValueError(f"scale bytes {scale_byte_a}, {scale_byte_b} are not within 0..3")
-    return format_a | format_b << 3 | scaled << 6 | scale_byte_a << 7 | scale_byte_b << 9 | clamp << 11
+    if not (0 <= index_shift <= 31 and 0 <= negate <= 7):
+        raise ValueError(f"index_shift {index_shift} is not within 0..31, or negate {negate} not within 0..7")
+    formats_and_scales = format_a | format_b << 3 | scaled << 6 | scale_byte_a << 7 | scale_byte_b << 9
+    return formats_and_scales | clamp << 11 | index_shift << 12 | flush << 17 | negate << 18
 
 
 def _check_formats(name: str, format_a: Format, format_b: Format) -> None:
-    f8f6f4 = name.startswith("mfma_f8f6f4")
-    legal = range(5) if f8f6f4 else range(2) if name.endswith("_f8") else (Format.f16, Format.bf16)
+    kind = kind_of(name)
+    if kind in ("f32", "f64", "i8"):  # the formats are in the name
+        return
+    legal = range(5) if kind == "f8f6f4" else range(2) if kind == "f8" else (Format.f16, Format.bf16)
     if format_a not in legal or format_b not in legal or (name.endswith("_f16") and format_a != format_b):
         raise ValueError(f"{name} does not multiply {format_a!r} by {format_b!r}")
 
@@ -309,7 +190,7 @@ def evaluate(name: str, inputs: Words, parameters: int, model: MfmaModel = DEFAU
     inputs: uint32 (n_in, 64). Returns uint32 (n_out, 64). Raises ValueError for an unknown name, shape or format
     pair.
     """
-    from gfx950.arithmetic import mfma_rule
+    from gfx950.arithmetic import mfma_plain, mfma_rule
 
     if name not in SHAPES:
         raise ValueError(f"no MFMA native {name!r}; there are {', '.join(SHAPES)}")
@@ -318,9 +199,13 @@ def evaluate(name: str, inputs: Words, parameters: int, model: MfmaModel = DEFAU
     formats = Format(parameters & 7), Format(parameters >> 3 & 7)
     _check_formats(name, *formats)
     outputs = np.empty((NATIVES[name].n_out, 64), np.uint32)
+    shape = SHAPES[name]
+    if shape.sparse or shape.copies > 1 or kind_of(name) in ("f32", "f64", "i8"):
+        mfma_plain.run_registers(name, inputs, outputs, parameters, model)
+        return outputs
     settings = mfma_rule.Settings(model.group_order, model.scale_entry, model.nan_bits)
     mfma_rule.run_registers(
-        np.ascontiguousarray(inputs), outputs, parameters, SHAPES[name], model.group_rule(*formats), settings
+        np.ascontiguousarray(inputs), outputs, parameters, shape, model.group_rule(*formats), settings
     )
     return outputs
 
@@ -373,10 +258,8 @@ def _scales(operand: Operand) -> npt.NDArray[np.uint8]:
     return np.empty((0, 0), np.uint8) if operand.scales is None else np.ascontiguousarray(operand.scales, np.uint8)
 
 
-# A native's inputs are the registers of A, of B, of C, then the scale registers of A and B where the shape has
-# blocks; its
-# outputs are those of D. F8F6F4 always passes 8 registers an operand, of which fp6 and bf6 use the first 6, fp4 the
-# first 4.
+_MODULES = {"f32": "mfma_chain", "f64": "mfma_chain", "i8": "mfma_integers"}
+
 for _name, _shape in SHAPES.items():
-    _inputs = 2 * _shape.operand_registers + _shape.c_registers + (2 if _shape.blocks else 0)
-    declare(_name, _inputs, _shape.c_registers, f"gfx950.arithmetic.mfma_natives:{_name}")
+    _module = f"gfx950.arithmetic.{_MODULES.get(kind_of(_name), 'mfma_natives')}"
+    declare(_name, _shape.input_registers, _shape.c_registers, f"{_module}:{_name}")

@@ -13,15 +13,19 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from types import FunctionType
 from typing import Any, TypeAlias
 
 from llvmlite import ir
 from numba.core import cgutils as numba_cgutils
+from numba.core import types as numba_types
+from numba.extending import intrinsic
 
 WIDTH = 16
 BIT, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
 F32, F64 = ir.FloatType(), ir.DoubleType()
-cgutils: Any = numba_cgutils  # numba leaves it untyped
+cgutils: Any = numba_cgutils  # numba leaves these partly untyped
+types: Any = numba_types
 
 
 def _constant(kind: Any, number: float) -> Any:
@@ -73,6 +77,9 @@ class Value:
 
     def __or__(self, other: Operand) -> Value:
         return self._write("or_", "", other)
+
+    def __xor__(self, other: Operand) -> Value:
+        return self._write("xor", "", other)
 
     def __lshift__(self, other: Operand) -> Value:
         return self._write("shl", "", other)
@@ -170,16 +177,29 @@ def select_zero_bytes(a: Value, b: Operand, c: Value) -> Value:
 
 
 def _call(name: str, *values: Value) -> Value:
-    """A call of LLVM's `name` on f64 vectors."""
+    """A call of LLVM's `name` on float vectors."""
     builder, kind = values[0].builder, values[0].llvm.type
     signature = ir.FunctionType(kind, [kind] * len(values))
-    function = cgutils.get_or_insert_function(builder.module, signature, f"{name}.v{WIDTH}f64")
+    function = cgutils.get_or_insert_function(
+        builder.module, signature, f"{name}.v{WIDTH}f{32 if kind.element == F32 else 64}"
+    )
     return Value(builder, builder.call(function, [value.llvm for value in values]))
 
 
 floor = partial(_call, "llvm.floor")
 magnitude = partial(_call, "llvm.fabs")
 fused = partial(_call, "llvm.fma")  # a * b + c, rounded once
+
+
+def join_words(low: Value, high: Value) -> Value:
+    """The i64 of two i32."""
+    return _convert(I64, "zext", low) | (widen_i64(high) << 32)
+
+
+def quad_lanes(value: Value, number: int) -> Value:
+    """In each group of four lanes, its lane `number` everywhere."""
+    lanes = ir.Constant(ir.VectorType(I32, WIDTH), [lane // 4 * 4 + number for lane in range(WIDTH)])
+    return Value(value.builder, value.builder.shuffle_vector(value.llvm, value.llvm, lanes))
 
 
 def spread(value: Value) -> Value:
@@ -204,7 +224,7 @@ class Words:
 
     def at(self, index: Index) -> Words:
         number = index.llvm if isinstance(index, Value) else ir.Constant(I64, index)
-        return Words(self.builder, self.builder.gep(self.pointer, [number]))
+        return type(self)(self.builder, self.builder.gep(self.pointer, [number]))
 
     def _typed(self, index: Index, kind: Any) -> Any:
         return self.builder.bitcast(self.at(index).pointer, kind.as_pointer())
@@ -214,9 +234,13 @@ class Words:
         pointer = self._typed(index, ir.VectorType(element, WIDTH))
         return Value(self.builder, self.builder.load(pointer, align=4))
 
+    def scalar(self, index: Index, element: Any = I32) -> Value:
+        """One word."""
+        return Value(self.builder, self.builder.load(self._typed(index, element)))
+
     def spread(self, index: Index, element: Any = I32) -> Value:
         """One word in every lane."""
-        return spread(Value(self.builder, self.builder.load(self._typed(index, element))))
+        return spread(self.scalar(index, element))
 
     def store(self, index: Index, value: Value) -> None:
         self.builder.store(value.llvm, self._typed(index, value.llvm.type), align=4)
@@ -227,6 +251,13 @@ def stack_words(builder: Any, count: int) -> Words:
     words = cgutils.alloca_once(builder, I32, count)
     words.align = 64  # a vector that straddles two cache lines costs twice
     return Words(builder, words)
+
+
+class SpreadWords(Words):
+    """Words of which one fills a vector."""
+
+    def vector(self, index: Index, element: Any = I32) -> Value:
+        return self.spread(index, element)
 
 
 class Variable:
@@ -284,3 +315,36 @@ def switch(number: Value, bodies: Mapping[int, Callable[[], None]], default: int
         bodies[case]()
         builder.branch(after)
     builder.position_at_end(after)
+
+
+# ---- Natives ----
+
+Writer: TypeAlias = Callable[[Words, Words, Value], None]  # inputs, outputs, parameters
+
+
+def host_bodies(module: str, writers: Mapping[str, Writer]) -> dict[str, Callable[[Any, Any, Any], None]]:
+    """The functions numba compiles, by the natives' names. numba's cache knows a function by its module and name, so
+    each is one of its own, and what it writes is the only global name in it."""
+
+    def body(inputs: Any, outputs: Any, parameters: int) -> None:
+        written(inputs, outputs, parameters)  # type: ignore[name-defined]  # noqa: F821
+
+    found: dict[str, Callable[[Any, Any, Any], None]] = {}
+    for name, writer in writers.items():
+        function = FunctionType(body.__code__, {"written": _written(writer), "__name__": module}, name)
+        function.__qualname__ = name
+        found[name] = function
+    return found
+
+
+def _written(writer: Writer) -> Any:
+    def typed(typing_context: Any, inputs: Any, outputs: Any, parameters: Any) -> Any:
+        def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            inputs, outputs, parameters = arguments
+            writer(Words(builder, inputs), Words(builder, outputs), Value(builder, parameters))
+            return context.get_dummy_value()
+
+        return types.void(inputs, outputs, parameters), emit
+
+    result: Any = intrinsic(typed)
+    return result

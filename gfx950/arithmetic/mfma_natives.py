@@ -10,23 +10,18 @@ Each native is written once as LLVM with `mfma_lanes`, inside a numba function f
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple
 
-from numba.core import types as numba_types
-from numba.extending import intrinsic
-
-from gfx950.arithmetic.mfma import DEFAULT, ELEMENTS, FIELD_BITS, SHAPES, Format, Shape
+from gfx950.arithmetic.mfma import DEFAULT
 from gfx950.arithmetic.mfma_lanes import (
     F32,
     WIDTH,
-    Index,
     Value,
     Values,
     Variable,
     Words,
+    Writer,
     add_bytes,
     any_lane,
     bits_f32,
@@ -37,6 +32,7 @@ from gfx950.arithmetic.mfma_lanes import (
     equal,
     floor,
     fused,
+    host_bodies,
     loop,
     low_i32,
     magnitude,
@@ -45,50 +41,36 @@ from gfx950.arithmetic.mfma_lanes import (
     minimum,
     narrow,
     select,
-    select_zero_bytes,
     spread,
     stack_words,
-    switch,
-    to_f32,
     to_f64,
     truncate_i32,
     vector_of,
     widen_f64,
     widen_i64,
 )
-from gfx950.formats import NanKind
+from gfx950.arithmetic.mfma_operands import (
+    HAS_NAN,
+    NOTHING,
+    OPERAND_WORDS,
+    ZERO_BYTE,
+    Matrix,
+    Units,
+    any_infinity,
+    c_word,
+    choose_columns,
+    columns_of,
+    decode_index,
+    decode_pair,
+    decode_scales,
+    empty_matrices,
+    row_stride,
+)
+from gfx950.arithmetic.mfma_shapes import SHAPES, Shape, kind_of
 
-types: Any = numba_types  # numba leaves these partly untyped
-NOTHING = -10_000  # the exponent of a zero: no sum of two of them and of scales comes near a real one
-# The same as a signed byte: 8-bit exponents lie in -15..15, so their sums are above ZERO_BYTE + 24 and sums with it
-# below.
-ZERO_BYTE = -64
-HAS_NAN, HAS_INFINITY = 1, 2
 INFINITY, MAGNITUDE = 0x7F800000, 0x7FFFFFFF
 SCALE_BLOCK = 32
-OPERAND_WORDS = 2048  # elements of the largest operand
 HALF, BYTE = DEFAULT.half, DEFAULT.byte
-HALVES = (Format.f16, Format.bf16)
-
-
-@dataclass(frozen=True)
-class Matrix:
-    """Decoded operands: values [k][row], exponents [k][row] (formats up to 8 bits: as bytes [k / 4][row]), scale
-    exponents [block][row], special flags [row]."""
-
-    values: Words
-    exponents: Words
-    scales: Words
-    flags: Words
-
-    def at(self, values: Index, exponents: Index) -> Matrix:
-        return Matrix(self.values.at(values), self.exponents.at(exponents), self.scales, self.flags)
-
-    def operand(self, number: Index) -> Matrix:
-        """The operand A (0) or B (1) of a pair."""
-        return Matrix(
-            *(words.at(OPERAND_WORDS * number) for words in (self.values, self.exponents, self.scales, self.flags))
-        )
 
 
 def power_f32(exponent: Value) -> Value:
@@ -100,135 +82,14 @@ def power_f64(exponent: Value) -> Value:
     return bits_f64((widen_i64(exponent) + 1023) << 52)
 
 
-# ---- Decoding ----
-
-
-def magnitude_mask(format_: Format) -> int:
-    element = ELEMENTS[format_]
-    return (1 << (element.exponent_bits + element.mantissa_bits)) - 1
-
-
-def special_flags(magnitudes: Value, format_: Format) -> Value:
-    """Flags of magnitude codes."""
-    element, all_ones = ELEMENTS[format_], magnitude_mask(format_)
-    if element.nan is NanKind.ieee:
-        infinity = all_ones - ((1 << element.mantissa_bits) - 1)
-        nan = select(magnitudes > infinity, magnitudes.constant(HAS_NAN), 0)
-        return select(equal(magnitudes, infinity), HAS_INFINITY, nan)
-    none = magnitudes.constant(0)
-    return select(equal(magnitudes, all_ones), HAS_NAN, none) if element.nan is NanKind.all_ones else none
-
-
-def every_byte(value: int) -> int:
-    return (value & 255) * 0x01010101
-
-
-def exponent_bytes(magnitudes: Value, format_: Format) -> Value:
-    """Exponents of four magnitude codes a lane, as bytes."""
-    element = ELEMENTS[format_]
-    fields = (magnitudes >> element.mantissa_bits) & every_byte((1 << element.exponent_bits) - 1)
-    exponents = add_bytes(maximum_bytes(fields, every_byte(1)), every_byte(-element.bias))
-    return select_zero_bytes(magnitudes, every_byte(ZERO_BYTE), exponents)
-
-
-def whole_value(quad: Value, t: int, format_: Format) -> Value:
-    """f32 of byte t of a quad, as a multiple of the format's smallest number; bf8's Inf is 2^32, the largest."""
-    mantissa_bits, mask = ELEMENTS[format_].mantissa_bits, magnitude_mask(format_)
-    code = (quad >> (8 * t)) & mask
-    sign = (quad << (31 - 8 * t - mask.bit_length())) & 0x80000000
-    normal = (code << (23 - mantissa_bits)) + ((126 + mantissa_bits) << 23)
-    return bits_f32(select(code < 1 << mantissa_bits, bits_i32(to_f32(code)), normal) | sign)
-
-
-def bytes_of_quad(words: list[Value], bit: int, field_bits: int) -> Value:
-    """Four fields that start `bit` bits after the first word, one in each byte; what is above a field in its byte is
-    of other fields."""
-    word, shift = bit >> 5, bit & 31
-    if field_bits == 8:
-        return words[word]
-    window = (words[word] >> shift) & (-1 if shift == 0 else (1 << (32 - shift)) - 1)
-    if shift + 4 * field_bits > 32:
-        window = window | (words[word + 1] << (32 - shift))
-    result = window & 255
-    for t in range(1, 4):
-        result = result | (((window >> (t * field_bits)) & 255) << (8 * t))
-    return result
-
-
-def k_of_item(shape: Shape, field_bits: int, lane_group: Value, item: Value) -> Value:
-    """The k of an item of a lane; 8-bit F8F6F4 operands hold two runs of 16 that lie half of K apart."""
-    if shape.blocks and field_bits == 8:
-        return shape.depth // 2 * (item // 16) + 16 * lane_group + item % 16
-    return shape.lane_items * lane_group + item
-
-
-def decode_quads(registers: Words, shape: Shape, format_: Format, matrix: Matrix) -> None:
-    """An operand of a format up to 8 bits that starts at `registers`."""
-    builder, bits, rows = registers.builder, FIELD_BITS[format_], shape.rows
-    items = {8: 4, 6: 16, 4: 8}[bits]  # quads that fill whole words
-    word_count = items * bits // 32
-    with loop(builder, rows, WIDTH) as row:
-        top = Variable(vector_of(builder, 0))
-        with (
-            loop(builder, shape.depth // shape.lane_items) as lane_group,
-            loop(builder, shape.lane_items // items) as part,
-        ):
-            first = registers.at(64 * word_count * part + rows * lane_group + row)
-            words = [first.vector(64 * word) for word in range(word_count)]
-            for item in range(0, items, 4):
-                codes = bytes_of_quad(words, item * bits, bits)
-                k = k_of_item(shape, bits, lane_group, items * part + item)
-                for t in range(4):
-                    matrix.values.store((k + t) * rows + row, whole_value(codes, t, format_))
-                magnitudes = codes & every_byte(magnitude_mask(format_))
-                top.value = maximum_bytes(top.value, magnitudes)
-                matrix.exponents.store(k // 4 * rows + row, exponent_bytes(magnitudes, format_))
-        highest = maximum_bytes(top.value, top.value >> 16)
-        highest = maximum_bytes(highest, highest >> 8) & 255
-        matrix.flags.store(row, special_flags(highest, format_))  # a NaN outranks an Inf, as it does in the result
-
-
-def half_parts(words: Value, format_: Format) -> tuple[Value, Value, Value]:
-    """f32 significands below 2, exponents and special flags of f16 or bf16 codes in the low halves of words."""
-    element = ELEMENTS[format_]
-    code, sign = words & 0x7FFF, (words << 16) & 0x80000000
-    field, mantissa = code >> element.mantissa_bits, code & ((1 << element.mantissa_bits) - 1)
-    normal = (mantissa << (23 - element.mantissa_bits)) | (127 << 23)
-    subnormal = bits_i32(to_f32(mantissa) * 2.0**-element.mantissa_bits)
-    significand = bits_f32(select(equal(field, 0), subnormal, normal) | sign)
-    exponent = select(equal(code, 0), NOTHING, maximum(field, 1) - element.bias)
-    return significand, exponent, special_flags(code, format_)
-
-
-def decode_halves(registers: Words, shape: Shape, format_: Format, matrix: Matrix) -> None:
-    """An f16 or bf16 operand that starts at `registers`."""
-    builder, rows = registers.builder, shape.rows
-    with loop(builder, rows, WIDTH) as row:
-        seen = Variable(vector_of(builder, 0))
-        with (
-            loop(builder, shape.depth // shape.lane_items) as lane_group,
-            loop(builder, shape.lane_items // 2) as register,
-        ):
-            words = registers.vector(64 * register + rows * lane_group + row)
-            for t in range(2):
-                place = (shape.lane_items * lane_group + 2 * register + t) * rows + row
-                significand, exponent, special = half_parts(words >> (16 * t), format_)
-                matrix.values.store(place, significand)
-                matrix.exponents.store(place, exponent)
-                seen.value = seen.value | special
-        matrix.flags.store(row, seen.value)
-
-
-def decode_scales(register: Words, shape: Shape, byte: Value, scaled: Value, matrix: Matrix) -> None:
-    """Scale exponents; a NaN scale flags its row."""
-    for index in range(0, shape.rows * shape.blocks, WIDTH):
-        scale = select(spread(scaled), (register.vector(index) >> spread(8 * byte)) & 255, 127)
-        matrix.scales.store(index, scale - 127)
-        row = index % shape.rows
-        matrix.flags.store(row, matrix.flags.vector(row) | select(equal(scale, 255), scale.constant(HAS_NAN), 0))
-
-
 # ---- One group of products ----
+
+
+class Pair(NamedTuple):
+    """A row of A and the columns it meets."""
+
+    a: Matrix
+    b: Matrix
 
 
 class Sums(NamedTuple):
@@ -239,76 +100,73 @@ class Sums(NamedTuple):
     exponent: Value
 
 
-def sum_halves(a: Matrix, b: Matrix, rows: int) -> Sums:
+def sum_halves(pair: Pair, shape: Shape) -> Sums:
     """Steps a and b for f16 or bf16 products of a row of A with sixteen columns of B."""
-    places = [k * rows for k in range(HALF.length)]
-    exponents = [a.exponents.spread(place) + b.exponents.vector(place) for place in places]
+    a, b = pair
+    places = [k * row_stride(shape) for k in range(min(HALF.length, shape.depth))]
+    exponents = [a.exponents.vector(place) + b.exponents.vector(place) for place in places]
     largest = vector_of(a.values.builder, 2 * NOTHING)
     for exponent in exponents:
         largest = maximum(largest, exponent)
     total = vector_of(a.values.builder, 0)
     for place, exponent in zip(places, exponents, strict=True):
-        product = a.values.spread(place, F32) * b.values.vector(place, F32)
+        product = a.values.vector(place, F32) * b.values.vector(place, F32)
         total = total + truncate_i32(product * power_f32(exponent + (24 - largest)))
     return Sums(total, largest - 24, largest)
 
 
-def sum_every_second(a: Matrix, b: Matrix, rows: int, first: int, lift: Value) -> Value:
+def sum_every_second(pair: Pair, rows: int, first: int, lift: Value) -> Value:
     """Step b for k = first, first + 2 ...: products of multiples of the smallest, times 2^lift, cut to integers."""
     total, scale = lift.constant(0), power_f32(minimum(lift, 127))
     for k in range(first, BYTE.length, 2):
-        product = a.values.spread(k * rows, F32) * b.values.vector(k * rows, F32)
+        product = pair.a.values.vector(k * rows, F32) * pair.b.values.vector(k * rows, F32)
         total = total + truncate_i32(product * scale)
     return total
 
 
-def sum_split(a: Matrix, b: Matrix, rows: int, pair: Value, smallest: Value) -> Value:
-    """Steps b and c: even and odd k apart, their largest exponents being the low bytes of `pair`."""
-    even_exponent, odd_exponent = (pair << 24) >> 24, (pair << 16) >> 24
-    even = sum_every_second(a, b, rows, 0, smallest + 24 - even_exponent)
-    odd = sum_every_second(a, b, rows, 1, smallest + 24 - odd_exponent)
+def sum_split(pair: Pair, rows: int, exponents: Value, smallest: Value) -> Value:
+    """Steps b and c: even and odd k apart, their largest exponents being the low bytes of `exponents`."""
+    even_exponent, odd_exponent = (exponents << 24) >> 24, (exponents << 16) >> 24
+    even = sum_every_second(pair, rows, 0, smallest + 24 - even_exponent)
+    odd = sum_every_second(pair, rows, 1, smallest + 24 - odd_exponent)
     largest = maximum(even_exponent, odd_exponent)
     return (even >> minimum(largest - even_exponent, 31)) + (odd >> minimum(largest - odd_exponent, 31))
 
 
-def sum_exactly(a: Matrix, b: Matrix, rows: int) -> Values:
+def sum_exactly(pairs: tuple[Pair, Pair], rows: int) -> Values:
     """The sums of two rows where nothing is cut, in units of the smallest product."""
-    total = next_total = vector_of(a.values.builder, 0)
+    totals = [vector_of(pairs[0].a.values.builder, 0) for _ in pairs]
     for place in range(0, BYTE.length * rows, rows):
-        columns = b.values.vector(place, F32)
-        total = total + truncate_i32(a.values.spread(place, F32) * columns)
-        next_total = next_total + truncate_i32(a.values.spread(place + 1, F32) * columns)
-    return total, next_total
+        for row, (a, b) in enumerate(pairs):
+            totals[row] = totals[row] + truncate_i32(a.values.vector(place, F32) * b.values.vector(place, F32))
+    return tuple(totals)
 
 
 def largest_exponents(a: Words, b: Words, rows: int) -> tuple[Value, Value]:
     """Step a for formats up to 8 bits: the largest exponents, of even and odd k (as the low bytes) and of all."""
-    quads = add_bytes(a.spread(0), b.vector(0))
+    quads = add_bytes(a.vector(0), b.vector(0))
     for place in range(rows, BYTE.length // 4 * rows, rows):
-        quads = maximum_bytes(quads, add_bytes(a.spread(place), b.vector(place)))
+        quads = maximum_bytes(quads, add_bytes(a.vector(place), b.vector(place)))
     pair = maximum_bytes(quads, quads >> 16)
     return pair, (maximum_bytes(pair, pair >> 8) << 24) >> 24
 
 
-def sum_small(a: Matrix, b: Matrix, rows: int, smallest: Value) -> tuple[Sums, Sums]:
+def sum_small(pairs: tuple[Pair, Pair], rows: int, smallest: Value) -> tuple[Sums, Sums]:
     """Steps a to c for formats up to 8 bits and two rows.
 
     Where even the smallest product there can be (2^smallest) lies above the cut of all 32 elements, nothing is cut or
     floored.
     """
-    following = a.at(1, 1)
-    pair, largest = largest_exponents(a.exponents, b.exponents, rows)
-    next_pair, next_largest = largest_exponents(following.exponents, b.exponents, rows)
+    exponents, largest = largest_exponents(pairs[0].a.exponents, pairs[0].b.exponents, rows)
+    next_exponents, next_largest = largest_exponents(pairs[1].a.exponents, pairs[1].b.exponents, rows)
 
     def split() -> Values:
-        total, next_total = (
-            sum_split(a, b, rows, pair, smallest),
-            sum_split(following, b, rows, next_pair, smallest),
-        )
+        total = sum_split(pairs[0], rows, exponents, smallest)
+        next_total = sum_split(pairs[1], rows, next_exponents, smallest)
         return total, next_total, largest - 24, next_largest - 24
 
     def exact() -> Values:
-        return *sum_exactly(a, b, rows), smallest, smallest
+        return *sum_exactly(pairs, rows), smallest, smallest
 
     cut = any_lane(maximum(largest, next_largest) > smallest + 24)
     total, next_total, unit, next_unit = branch(cut, split, exact)
@@ -399,14 +257,15 @@ def real_value(values: Value, exponents: Value | None, lift: Value) -> Value:
     return values * power_f32(exponents + lift) * power_f32(0 - lift)
 
 
-def special_sum(a: Matrix, b: Matrix, rows: int, half: bool, lift: Value) -> Value:
+def special_sum(pair: Pair, shape: Shape, half: bool, lift: Value) -> Value:
     """f32 sums of a group that are Inf or NaN as its products make them, and finite without any other meaning where
     those are finite."""
+    a, b = pair
     builder = a.values.builder
     total = Variable(bits_f32(vector_of(builder, 0)))
-    with loop(builder, (HALF if half else BYTE).length) as k:
-        place = k * rows
-        row = real_value(a.values.spread(place, F32), a.exponents.spread(place) if half else None, lift)
+    with loop(builder, min((HALF if half else BYTE).length, shape.depth)) as k:
+        place = k * row_stride(shape)
+        row = real_value(a.values.vector(place, F32), a.exponents.vector(place) if half else None, lift)
         columns = real_value(b.values.vector(place, F32), b.exponents.vector(place) if half else None, lift)
         total.value = total.value + row * columns * 2.0**-10  # so that only an Inf product makes it Inf
     return total.value
@@ -425,182 +284,132 @@ def meet_specials(special: Value, c: Value, d: Value) -> Value:
 
 @dataclass(frozen=True)
 class Instruction:
-    """What all rows share. smallest: exponents of the smallest product. lift: as in `real_value`. careful: there is
-    an Inf among A and B."""
+    """What all rows of one product share. c, d: the first words of C and D. careful: there is an Inf among A and B.
+
+    index: where the elements of a sparse A stand; chosen: room for the columns that two of its rows meet.
+    """
 
     shape: Shape
     half: bool
-    inputs: Words
-    outputs: Words
+    c: Words
+    d: Words
     a: Matrix
     b: Matrix
     overflow_bits: Value
-    smallest: Value
-    lift: Value
+    units: Units
     careful: Value
+    index: Words
+    chosen: Matrix
 
 
 def scaled_sums(sums: Sums, scale: Value) -> Sums:
     return Sums(sums.total, sums.unit + scale, sums.exponent + scale)
 
 
-def group_step(run: Instruction, start: Value, i: Value, j: Value, c: Value, c_next: Value) -> Values:
+def row_place(shape: Shape, row: Value, column: Value) -> Value:
+    """Where a row of A begins among decoded words."""
+    return 64 * row + column if shape.rows == 4 else row
+
+
+def columns_met(run: Instruction, i: Value, j: Value) -> tuple[tuple[Matrix, Value], tuple[Matrix, Value]]:
+    """The sixteen columns from j on as rows i and i + 1 meet them, and their special flags."""
+    if not run.shape.sparse:
+        columns = run.b.at(j, j), run.b.flags.vector(j)
+        return columns, columns
+    found = []
+    for row in range(2):
+        room = run.chosen.operand(row)
+        found.append((room, choose_columns(run.index, run.b, run.shape, run.half, i + row, j, room)))
+    return found[0], found[1]
+
+
+def group_step(
+    run: Instruction, start: Value, i: Value, j: Value, columns: tuple[Matrix, Matrix], c: Value, c_next: Value
+) -> Values:
     """One group of rows i and i + 1, side by side to hide how long a step takes."""
-    rows, row_group = run.shape.rows, start if run.half else start // 4
-    a = run.a.at(start * rows + i, row_group * rows + i)
-    b = run.b.at(start * rows + j, row_group * rows + j)
-    following, careful = a.at(1, 1), run.careful
+    shape, stride, units = run.shape, row_stride(run.shape), run.units
+    words, group_words = start * stride, (start if run.half else start // 4) * stride
+    pairs = []
+    for row, b in enumerate(columns):
+        place = row_place(shape, i + row, j)
+        pairs.append(Pair(run.a.at(words + place, group_words + place), b.at(words, group_words)))
+    careful = run.careful
     if run.half:
-        sums = sum_halves(a, b, rows), sum_halves(following, b, rows)
+        sums = sum_halves(pairs[0], shape), sum_halves(pairs[1], shape)
         # A product of 2^128 is Inf too.
         careful = careful | any_lane(maximum(sums[0].exponent, sums[1].exponent) > 126)
     else:
-        sums = sum_small(a, b, rows, run.smallest)
-    if run.shape.blocks:
-        block = start // SCALE_BLOCK * rows
-        columns = run.b.scales.vector(block + j)
-        scales = (run.a.scales.spread(block + i) + columns, run.a.scales.spread(block + i + 1) + columns)
-        sums = scaled_sums(sums[0], scales[0]), scaled_sums(sums[1], scales[1])
+        sums = sum_small((pairs[0], pairs[1]), stride, units.smallest.value)
+    if shape.blocks:
+        sums = add_scales(run, start // SCALE_BLOCK * stride, i, j, sums)
     d, d_next = add_to_c(sums, c, c_next, run.half, run.overflow_bits)
 
     def with_infinities() -> Values:
-        special, next_special = (special_sum(row, b, rows, run.half, run.lift) for row in (a, following))
+        special, next_special = (special_sum(pair, shape, run.half, units.lift.value) for pair in pairs)
         return meet_specials(special, c, d), meet_specials(next_special, c_next, d_next)
 
     return branch(careful, with_infinities, lambda: (d, d_next))
 
 
-def c_word(shape: Shape, row: Value, column: Value) -> Value:
-    """Index, within the words of C or D, of sixteen columns of a row."""
-    if shape.rows == 16:
-        return 64 * (row % 4) + 16 * (row // 4) + column
-    return 64 * (row % 4 + 4 * (row // 8)) + 32 * (row // 4 % 2) + column
+def add_scales(run: Instruction, block: Value, i: Value, j: Value, sums: tuple[Sums, Sums]) -> tuple[Sums, Sums]:
+    columns = run.b.scales.vector(block + j)
+    scales = (run.a.scales.vector(block + i) + columns, run.a.scales.vector(block + i + 1) + columns)
+    return scaled_sums(sums[0], scales[0]), scaled_sums(sums[1], scales[1])
 
 
 def run_rows(run: Instruction) -> None:
     """D from decoded operands, two rows by sixteen columns at a time; NaN where a NaN went in."""
-    builder, shape = run.inputs.builder, run.shape
-    c_words = run.inputs.at(128 * shape.operand_registers)
-    with loop(builder, shape.rows, 2) as i, loop(builder, shape.rows, WIDTH) as j:
+    builder, shape = run.c.builder, run.shape
+    with loop(builder, shape.rows, 2) as i, loop(builder, columns_of(shape), WIDTH) as j:
         places = c_word(shape, i, j), c_word(shape, i + 1, j)
-        addends = [c_words.vector(place) for place in places]
+        addends = [run.c.vector(place) for place in places]
+        (columns, flags), (columns_next, flags_next) = columns_met(run, i, j)
         d = [Variable(c) for c in addends]
         with loop(builder, shape.depth, (HALF if run.half else BYTE).length) as start:
-            results = group_step(run, start, i, j, d[0].value, d[1].value)
+            results = group_step(run, start, i, j, (columns, columns_next), d[0].value, d[1].value)
             for row in range(2):
                 d[row].value = results[row]
-        columns = run.b.flags.vector(j)
-        for row in range(2):
-            flags = (run.a.flags.spread(i + row) | columns) & HAS_NAN
-            nan = ((addends[row] & MAGNITUDE) > INFINITY) | (flags > 0)
-            run.outputs.store(places[row], select(nan, DEFAULT.nan_bits, d[row].value))
-
-
-def formats_of(shape: Shape, half: bool) -> tuple[Format, ...]:
-    """The legal formats; an undefined code is read as the first."""
-    return HALVES if half else tuple(Format)[: 5 if shape.blocks else 2]
-
-
-def decode_operands(
-    inputs: Words, parameters: Value, shape: Shape, half: bool, matrices: Matrix
-) -> tuple[Value, Value]:
-    """Decodes A and B. Returns `smallest` and `lift` of `Instruction`."""
-    builder, formats = inputs.builder, formats_of(shape, half)
-    smallest, lift = Variable(vector_of(builder, 0)), Variable(vector_of(builder, 0))
-
-    def case(registers: Words, matrix: Matrix, format_: Format) -> None:
-        element = ELEMENTS[format_]
-        smallest.value = smallest.value + (1 - element.bias - element.mantissa_bits)
-        lift.value = vector_of(builder, 127 - element.bias)
-        (decode_halves if half else decode_quads)(registers, shape, format_, matrix)
-
-    with loop(builder, 2) as operand:
-        registers, matrix = inputs.at(64 * shape.operand_registers * operand), matrices.operand(operand)
-        code = (parameters if half else parameters >> (3 * operand)) & 7  # halves have one format
-        switch(code, {int(f): partial(case, registers, matrix, f) for f in formats}, default=int(formats[0]))
-    return smallest.value, lift.value
-
-
-def any_infinity(matrices: Matrix, rows: int) -> Value:
-    flags = vector_of(matrices.flags.builder, 0)
-    for operand in range(2):
-        for row in range(0, rows, WIDTH):
-            flags = flags | matrices.operand(operand).flags.vector(row)
-    return any_lane((flags & HAS_INFINITY) > 0)
+        for row, met in enumerate((flags, flags_next)):
+            seen = (run.a.flags.vector(row_place(shape, i + row, j)) | met) & HAS_NAN
+            nan = ((addends[row] & MAGNITUDE) > INFINITY) | (seen > 0)
+            run.d.store(places[row], select(nan, DEFAULT.nan_bits, d[row].value))
 
 
 def write_native(inputs: Words, outputs: Words, parameters: Value, shape: Shape, half: bool) -> None:
-    """The instruction on registers A, B, C, scale A, scale B."""
-    builder, n = inputs.builder, shape.operand_registers
-    matrices = Matrix(*(stack_words(builder, 2 * OPERAND_WORDS) for _ in range(4)))
-    smallest, lift = decode_operands(inputs, parameters, shape, half, matrices)
-    if shape.blocks:
-        scaled = equal((parameters >> 6) & 1, 1)
-        for operand in range(2):
-            register = inputs.at(64 * (2 * n + shape.c_registers + operand))
-            byte = low_i32((parameters >> (7 + 2 * operand)) & 3)
-            decode_scales(register, shape, byte, scaled, matrices.operand(operand))
-    clamp = equal((parameters >> 11) & 1, 1)
-    overflow_bits = select(spread(clamp), vector_of(builder, INFINITY - 1), INFINITY)
-    careful = any_infinity(matrices, shape.rows)
-    a, b = matrices.operand(0), matrices.operand(1)
-    run_rows(Instruction(shape, half, inputs, outputs, a, b, overflow_bits, smallest, lift, careful))
+    """The instruction on registers A, B, C and, where there are any, scale A, scale B or the index."""
+    builder = inputs.builder
+    matrices, chosen, table = empty_matrices(builder), empty_matrices(builder), stack_words(builder, OPERAND_WORDS)
+    overflow_bits = select(spread(equal((parameters >> 11) & 1, 1)), vector_of(builder, INFINITY - 1), INFINITY)
+    c = inputs.at(64 * shape.operand_registers * (2 + shape.sparse))
+    after_c = c.at(64 * shape.c_registers)
+    # The sixteen blocks of a shape of four rows are handled together.
+    with loop(builder, 1 if shape.rows == 4 else shape.copies) as copy:
+        units = decode_pair(inputs.at(shape.rows * copy), parameters, shape, half, matrices)
+        if shape.blocks:
+            read_scales(after_c, parameters, shape, matrices)
+        if shape.sparse:
+            decode_index(after_c, shape, low_i32((parameters >> 12) & 31), table)
+        a = matrices.operand(0) if shape.rows == 4 else matrices.operand(0).one_row()
+        careful, words = any_infinity(matrices, shape), shape.rows * shape.rows * copy
+        b = matrices.operand(1)
+        run_rows(
+            Instruction(shape, half, c.at(words), outputs.at(words), a, b, overflow_bits, units, careful, table, chosen)
+        )
 
 
-def written(name: str) -> Callable[[Any, Any, Any], None]:
-    """The function of a native as numba calls it."""
-    shape, half = SHAPES[name], name.endswith("_f16")
-
-    def typed(typing_context: Any, inputs: Any, outputs: Any, parameters: Any) -> Any:
-        def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            read, written_to = Words(builder, arguments[0]), Words(builder, arguments[1])
-            write_native(read, written_to, Value(builder, arguments[2]), shape, half)
-            return context.get_dummy_value()
-
-        return types.void(inputs, outputs, parameters), emit
-
-    result: Any = intrinsic(typed)
-    return cast(Callable[[Any, Any, Any], None], result)
+def read_scales(registers: Words, parameters: Value, shape: Shape, matrices: Matrix) -> None:
+    scaled = equal((parameters >> 6) & 1, 1)
+    for operand in range(2):
+        byte = low_i32((parameters >> (7 + 2 * operand)) & 3)
+        decode_scales(registers.at(64 * operand), shape, byte, scaled, matrices.operand(operand))
 
 
-# numba's cache knows a function by its name, so there is one for each native.
-_f8f6f4_16x16x128 = written("mfma_f8f6f4_16x16x128")
-_f8f6f4_32x32x64 = written("mfma_f8f6f4_32x32x64")
-_16x16x32_f8 = written("mfma_16x16x32_f8")
-_32x32x16_f8 = written("mfma_32x32x16_f8")
-_16x16x32_f16 = written("mfma_16x16x32_f16")
-_32x32x16_f16 = written("mfma_32x32x16_f16")
-_16x16x16_f16 = written("mfma_16x16x16_f16")
-_32x32x8_f16 = written("mfma_32x32x8_f16")
+def write(name: str) -> Writer:
+    shape, half = SHAPES[name], kind_of(name) == "f16"
+    return lambda inputs, outputs, parameters: write_native(inputs, outputs, parameters, shape, half)
 
 
-def mfma_f8f6f4_16x16x128(inputs: Any, outputs: Any, parameters: int) -> None:
-    _f8f6f4_16x16x128(inputs, outputs, parameters)
-
-
-def mfma_f8f6f4_32x32x64(inputs: Any, outputs: Any, parameters: int) -> None:
-    _f8f6f4_32x32x64(inputs, outputs, parameters)
-
-
-def mfma_16x16x32_f8(inputs: Any, outputs: Any, parameters: int) -> None:
-    _16x16x32_f8(inputs, outputs, parameters)
-
-
-def mfma_32x32x16_f8(inputs: Any, outputs: Any, parameters: int) -> None:
-    _32x32x16_f8(inputs, outputs, parameters)
-
-
-def mfma_16x16x32_f16(inputs: Any, outputs: Any, parameters: int) -> None:
-    _16x16x32_f16(inputs, outputs, parameters)
-
-
-def mfma_32x32x16_f16(inputs: Any, outputs: Any, parameters: int) -> None:
-    _32x32x16_f16(inputs, outputs, parameters)
-
-
-def mfma_16x16x16_f16(inputs: Any, outputs: Any, parameters: int) -> None:
-    _16x16x16_f16(inputs, outputs, parameters)
-
-
-def mfma_32x32x8_f16(inputs: Any, outputs: Any, parameters: int) -> None:
-    _32x32x8_f16(inputs, outputs, parameters)
+# The natives, as attributes by their names.
+globals().update(
+    host_bodies(__name__, {name: write(name) for name in SHAPES if kind_of(name) in ("f8f6f4", "f8", "f16")})
+)

@@ -102,8 +102,10 @@ MAI = Encoding("MAI", 8, 0x1A7, 23, {
     "vdst": (0, 8), "cbsz": (8, 3), "abid": (11, 4), "acc_cd": (15, 1), "op": (16, 7), **_VOP3_SOURCES,
     "acc": (59, 2), "blgp": (61, 3),
 })
-# V_MFMA_LD_SCALE_B32 before a scaled MFMA. [13.3.6, and the prose of 7.2.1; the table of 7.2.1 prints another]
+# V_MFMA_LD_SCALE_B32 before a scaled MFMA. [13.3.6, and the prose of 7.2.1; the table of 7.2.1 prints another] LLVM
+# sets the third OP_SEL_HI bit of one that it writes alone.
 SCALE_PREFIX = 0x1A7 << 23 | 0x2C << 16
+SCALE_PREFIX_MASK = 0xFFFF87FF
 DPP = Encoding("DPP", 4, 0, 32, {
     "src0": (0, 8), "ctrl": (8, 9), "bound_ctrl": (19, 1), "src0_neg": (20, 1), "src0_abs": (21, 1),
     "src1_neg": (22, 1), "src1_abs": (23, 1), "bank_mask": (24, 4), "row_mask": (28, 4),
@@ -171,8 +173,10 @@ def decode(code: bytes | memoryview, pc: int, base: int = 0) -> Decoded:
     load()
     at = pc - base
     word = _dword(code, at, pc)
-    if word == SCALE_PREFIX or (word & 0xFFFF0000 == SCALE_PREFIX and word & 0xE7FF == 0):
-        return _decode_scaled(code, pc, base)
+    if word & SCALE_PREFIX_MASK == SCALE_PREFIX:
+        scaled = _decode_scaled(code, pc, base)
+        if scaled is not None:
+            return scaled
     encoding = find_encoding(word)
     if encoding is None:
         why = why_no_format(word) or "it belongs to no gfx950 instruction format"
@@ -254,17 +258,18 @@ def _read_extra_dword(code: bytes | memoryview, at: int, decoded: Decoded) -> No
             decoded.sdwa = (SDWAB if form == "VOPC" else SDWA).unpack(extra)
 
 
-def _decode_scaled(code: bytes | memoryview, pc: int, base: int) -> Decoded:
+def _decode_scaled(code: bytes | memoryview, pc: int, base: int) -> Decoded | None:
+    """Loaded scales and the F8F6F4 instruction that uses them; None where none follows. [rule mfma.load_scale]"""
     at = pc - base
+    if at + 16 > len(code):
+        return None
     first = _dword(code, at, pc) | _dword(code, at + 4, pc) << 32
     second = _dword(code, at + 8, pc) | _dword(code, at + 12, pc) << 32
     fields = MAI.unpack(second)
     plain = OPCODES.get(("MAI", fields["op"])) if ENCODINGS["VOP3P"].matches(second & 0xFFFFFFFF) else None
     name = plain.name.replace("v_mfma_", "v_mfma_scale_") if plain else ""
-    if name not in INSTRUCTIONS:
-        word = first & 0xFFFFFFFF
-        follows = f"what follows (0x{second:016x}) is no f8f6f4 MFMA"
-        raise DecodeError(f"pc 0x{pc:x}: 0x{word:08x} loads MFMA scales, but {follows}", pc, word)
+    if name not in INSTRUCTIONS or not fields["abid"] & 1:
+        return None
     return Decoded(
         INSTRUCTIONS[name], "MAI", fields, pc, 16, scale=ENCODINGS["VOP3P"].unpack(first), raw=bytes(code[at : at + 16])
     )

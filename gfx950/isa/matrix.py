@@ -1,33 +1,161 @@
 """Matrix instructions (VOP3P-MAI): a row each over the native arithmetic of gfx950.arithmetic.mfma, and the AGPR moves.
 
-MFMA ignores EXEC and MODE's rounding and denormals; FP16_OVFL clamps an overflowing result. [CDNA4 ISA 7.1.2, 7.4]
+They ignore EXEC and, but for the subnormal inputs of f32, MODE's rounding and denormals; FP16_OVFL clamps an
+overflowing result. [CDNA4 ISA 7.1.2, 7.4]
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Annotated, Any, NamedTuple
 
-from gfx950.arithmetic.mfma import RULES, Format, pack_parameters
-from gfx950.isa.registry import Instruction, Place, inst, vop1
-from gfx950.lanes import B32, B64, B128, B256, B512, Mode, Words
+from gfx950.arithmetic.mfma import Format, pack_parameters
+from gfx950.arithmetic.mfma_evidence import (
+    BROADCAST_RULES,
+    F32_RULES,
+    F64_RULES,
+    GROUP_RULES,
+    INTEGER_RULES,
+    SCALE_RULES,
+    SPARSE_RULES,
+)
+from gfx950.arithmetic.mfma_shapes import SHAPES, Shape, kind_of
+from gfx950.evidence import Rule
+from gfx950.isa.registry import Instruction, Place, inst, vop1, vop3p
+from gfx950.lanes import B32, B64, B128, B256, B512, B1024, LANES, U32, Mode, Words, join
 
 # An f8f6f4 operand: as many registers as its format (CBSZ for A, BLGP for B) needs, 8, 6 or 4; the rest read as 0.
 MatrixA = Annotated[B256, Place("matrix_a")]
 MatrixB = Annotated[B256, Place("matrix_b")]
+Scale = Annotated[B32, Place("scale")]  # an inline float constant is its exponent [rule mfma.scale_constant]
+Index = Annotated[B32, Place("index")]  # src2 of a sparse instruction: always a v register
+# C of f64: an inline constant is an f64.
+DOUBLES = {2: Annotated[B64, Place("f64")], 8: Annotated[B256, Place("f64")]}
 
-
-def _multiply(native: str, a: Any, b: Any, c: Words, extra: list[Any], parameters: int) -> Any:
-    words = [*_words(a), *_words(b), *c.words, *extra]
-    engine = c.words[0].engine
-    results = engine.native(native, [w.raw for w in words], parameters)
-    return type(c)([B32(engine, r) for r in results])
+KINDS: dict[int, Any] = {1: B32, 2: B64, 4: B128, 8: B256, 16: B512, 32: B1024}  # by registers
+RULES: dict[str, tuple[Rule, ...]] = {
+    "f8f6f4": GROUP_RULES + SCALE_RULES,
+    "f8": GROUP_RULES,
+    "f16": GROUP_RULES,
+    "f32": F32_RULES,
+    "f64": F64_RULES,
+    "i8": INTEGER_RULES,
+}
 
 
 def _words(operand: Any) -> tuple[B32, ...]:
     if isinstance(operand, Words):
         return operand.words
+    if operand.width == 32:
+        return (operand,)
     return operand.to(B32), (operand >> 32).to(B32)
+
+
+def _multiply(native: str, operands: Sequence[tuple[B32, ...]], result: Any, parameters: int) -> Any:
+    """Runs the native on the words of its operands, for a result of the type `result`."""
+    words = [word for operand in operands for word in operand]
+    engine = words[0].engine
+    raws = engine.native(native, [w.raw for w in words], parameters)
+    if result is B64:
+        return join(*(U32(engine, raw) for raw in raws)).bits(B64)
+    return result([B32(engine, raw) for raw in raws])
+
+
+# ---- Dense -----------------------------------------------------------------------------------------------------------
+
+
+def broadcast_lanes(shape: Shape, cbsz: int, abid: int) -> tuple[int, ...]:
+    """The lane that each lane of A is read from. Raises ValueError for a CBSZ or ABID that the shape does not have.
+
+    [rules mfma.broadcast, mfma.broadcast_limits]
+    """
+    together = 1 << cbsz
+    if together > shape.copies:
+        raise ValueError(
+            f"CBSZ {cbsz} broadcasts to {together} blocks, and the instruction has {shape.copies}: give less"
+        )
+    if abid >= together:
+        raise ValueError(f"ABID {abid} is none of the {together} blocks that CBSZ {cbsz} puts together: give less")
+    blocks = [lane // shape.rows % shape.copies for lane in range(LANES)]
+    moved = [block // together * together + (abid if cbsz else block % together) - block for block in blocks]
+    return tuple(lane + shape.rows * move for lane, move in enumerate(moved))
+
+
+def b_lanes(blgp: int) -> tuple[int, ...]:
+    """The lane that each lane of B is read from. [rule mfma.b_lanes]"""
+    if blgp == 3:
+        return tuple((lane + 16) % LANES for lane in range(LANES))
+    size, first = (LANES, 0) if blgp == 0 else (32, 32 * (blgp - 1)) if blgp < 3 else (16, 16 * (blgp - 4))
+    return tuple(lane % size + first for lane in range(LANES))
+
+
+def _from_lanes(words: tuple[B32, ...], lanes: tuple[int, ...]) -> tuple[B32, ...]:
+    return words if lanes == tuple(range(LANES)) else tuple(word.permute(lanes) for word in words)
+
+
+def _dense(name: str, opcode: int, native: str, formats: tuple[Format, Format]) -> Instruction:
+    """A shape whose formats are in its name. [7.1]"""
+    shape, kind = SHAPES[native], kind_of(native)
+    ab, cd = KINDS[shape.operand_registers], KINDS[shape.c_registers]
+
+    def body(src0, src1, src2, cbsz: int, abid: int, blgp: int, mode: Mode):  # type: ignore[no-untyped-def]
+        """D = C + A * B in every block; CBSZ and ABID broadcast blocks of A, BLGP lanes of B."""
+        a = _from_lanes(_words(src0), broadcast_lanes(shape, cbsz, abid))
+        b = _from_lanes(_words(src1), b_lanes(blgp))
+        flush = kind == "f32" and not mode.denorm32 & 1
+        return _multiply(native, (a, b, _words(src2)), cd, pack_parameters(*formats, clamp=mode.fp16_ovfl, flush=flush))
+
+    body.__annotations__.update({"src0": ab, "src1": ab, "src2": cd, "return": cd})
+    define: Callable[[Any], Instruction]
+    define = inst(name, "MAI", opcode, ignores_exec=True, rules=RULES[kind] + BROADCAST_RULES)
+    return define(body)
+
+
+def _double(name: str, opcode: int, native: str) -> Instruction:
+    """f64: BLGP negates. [7.1.6.4]"""
+    c_registers = SHAPES[native].c_registers
+    cd = KINDS[c_registers]
+
+    def body(src0: B64, src1: B64, src2, blgp: int):  # type: ignore[no-untyped-def]
+        """D = C + A * B in every block; BLGP's bits negate A, B, C."""
+        parameters = pack_parameters(Format.fp8, Format.fp8, negate=blgp)
+        return _multiply(native, [_words(operand) for operand in (src0, src1, src2)], cd, parameters)
+
+    body.__annotations__.update({"src2": DOUBLES[c_registers], "return": cd})
+    define: Callable[[Any], Instruction] = inst(name, "MAI", opcode, ignores_exec=True, rules=F64_RULES)
+    return define(body)
+
+
+# ---- Sparse ----------------------------------------------------------------------------------------------------------
+
+
+def index_shift(shape: Shape, cbsz: int, abid: int) -> int:
+    """The first bit of the set of indices in force. [rule layout.sparse.index_set]"""
+    bits = 2 * shape.lane_items
+    return abid % (32 // bits) * bits if cbsz & 3 == 0 else 0
+
+
+def _sparse(name: str, opcode: int, native: str, formats: tuple[Format, Format]) -> Instruction:
+    """A stores two of every four k, and src2 says which. [7.5]"""
+    shape = SHAPES[native]
+    a_kind, b_kind, cd = (
+        KINDS[n] for n in (shape.operand_registers, shape.b_shape.operand_registers, shape.c_registers)
+    )
+
+    def body(src0, src1, src2: Index, vdst, cbsz: int, abid: int, mode: Mode):  # type: ignore[no-untyped-def]
+        """D = D + A * B, A sparse with indices in S2; CBSZ 0 lets ABID pick among the sets of indices."""
+        shift = index_shift(shape, cbsz, abid)
+        parameters = pack_parameters(*formats, clamp=mode.fp16_ovfl, index_shift=shift)
+        operands = [_words(operand) for operand in (src0, src1, vdst, src2)]
+        return _multiply(native, operands, cd, parameters)
+
+    body.__annotations__.update({"src0": a_kind, "src1": b_kind, "vdst": cd, "return": cd})
+    rules = RULES[kind_of(native)] + SPARSE_RULES
+    define: Callable[[Any], Instruction] = inst(name, "MAI", opcode, ignores_exec=True, rules=rules)
+    return define(body)
+
+
+# ---- F8F6F4 ----------------------------------------------------------------------------------------------------------
 
 
 def _f8f6f4(shape: str, opcode: int, cd: type[Words]) -> tuple[Instruction, Instruction]:
@@ -38,14 +166,14 @@ def _f8f6f4(shape: str, opcode: int, cd: type[Words]) -> tuple[Instruction, Inst
         """D = C + A * B, every scale 1."""
         one = B32.constant(src2[0].engine, 127).splat()
         parameters = pack_parameters(Format(cbsz), Format(blgp), clamp=mode.fp16_ovfl)
-        return _multiply(native, src0, src1, src2, [one, one], parameters)
+        return _multiply(native, (src0.words, src1.words, src2.words, (one, one)), cd, parameters)
 
     def scaled(  # type: ignore[no-untyped-def]
         src0: MatrixA,
         src1: MatrixB,
         src2,
-        scale_a: B32,
-        scale_b: B32,
+        scale_a: Scale,
+        scale_b: Scale,
         cbsz: int,
         blgp: int,
         scale_op_sel: int,
@@ -62,12 +190,12 @@ def _f8f6f4(shape: str, opcode: int, cd: type[Words]) -> tuple[Instruction, Inst
             scale_byte_b=bytes_[1],
             clamp=mode.fp16_ovfl,
         )
-        return _multiply(native, src0, src1, src2, [scale_a, scale_b], parameters)
+        return _multiply(native, (src0.words, src1.words, src2.words, (scale_a, scale_b)), cd, parameters)
 
     for body in (plain, scaled):
         body.__annotations__.update({"src2": cd, "return": cd})
     name = f"v_mfma_f32_{shape}_f8f6f4"
-    options = {"ignores_exec": True, "rules": RULES}
+    options = {"ignores_exec": True, "rules": RULES["f8f6f4"]}
     return (
         inst(name, "MAI", opcode, **options)(plain),
         inst(name.replace("v_mfma_", "v_mfma_scale_"), "MAI_SCALE", opcode, **options)(scaled),
@@ -78,42 +206,69 @@ v_mfma_f32_16x16x128_f8f6f4, v_mfma_scale_f32_16x16x128_f8f6f4 = _f8f6f4("16x16x
 v_mfma_f32_32x32x64_f8f6f4, v_mfma_scale_f32_32x32x64_f8f6f4 = _f8f6f4("32x32x64", 46, B512)
 
 
-def _dense(
-    name: str, opcode: int, native: str, formats: tuple[Format, Format], ab: type[Any], cd: type[Words]
-) -> Instruction:
-    """A dense shape whose formats are in its name. No broadcasts: CBSZ, ABID and BLGP must be 0. [7.1]"""
+@vop3p("v_mfma_ld_scale_b32", 44, flow="nothing", rules=SCALE_RULES)
+def v_mfma_ld_scale_b32(src0: Scale, src1: Scale) -> None:
+    """Loads the scales of A and B for the F8F6F4 instruction that follows; alone it does nothing. [7.2.1]"""
 
-    def body(src0, src1, src2, cbsz: int, abid: int, blgp: int, mode: Mode):  # type: ignore[no-untyped-def]
-        """D = C + A * B."""
-        if cbsz or abid or blgp:
-            raise ValueError(f"{name}: broadcasts (cbsz {cbsz}, abid {abid}, blgp {blgp}) are not built for this shape")
-        return _multiply(native, src0, src1, src2, [], pack_parameters(*formats, clamp=mode.fp16_ovfl))
 
-    body.__annotations__.update({"src0": ab, "src1": ab, "src2": cd, "return": cd})
-    define: Callable[[Any], Instruction] = inst(name, "MAI", opcode, ignores_exec=True, rules=RULES)
-    return define(body)
-
+# ---- The rows --------------------------------------------------------------------------------------------------------
 
 _FP8, _BF8, _F16, _BF16 = Format.fp8, Format.bf8, Format.f16, Format.bf16
 _F8_PAIRS = {"bf8_bf8": (_BF8, _BF8), "bf8_fp8": (_BF8, _FP8), "fp8_bf8": (_FP8, _BF8), "fp8_fp8": (_FP8, _FP8)}
-DENSE = {
-    f"v_mfma_f32_{shape}_{pair}": _dense(f"v_mfma_f32_{shape}_{pair}", first + i, f"mfma_{shape}_f8", formats, B64, cd)
-    for shape, first, cd in (("16x16x32", 112, B128), ("32x32x16", 116, B512))
-    for i, (pair, formats) in enumerate(_F8_PAIRS.items())
-} | {
-    f"v_mfma_f32_{shape}_{kind}": _dense(f"v_mfma_f32_{shape}_{kind}", opcode, f"mfma_{shape}_f16", (f, f), ab, cd)
-    for shape, kind, opcode, f, ab, cd in (
-        ("32x32x8", "f16", 76, _F16, B64, B512),
-        ("16x16x16", "f16", 77, _F16, B64, B128),
-        ("32x32x8", "bf16", 96, _BF16, B64, B512),
-        ("16x16x16", "bf16", 97, _BF16, B64, B128),
-        ("16x16x32", "f16", 84, _F16, B128, B128),
-        ("32x32x16", "f16", 85, _F16, B128, B512),
-        ("16x16x32", "bf16", 53, _BF16, B128, B128),
-        ("32x32x16", "bf16", 55, _BF16, B128, B512),
-    )
-}
-v_mfma_f32_16x16x32_fp8_fp8 = DENSE["v_mfma_f32_16x16x32_fp8_fp8"]
+_FORMATS = {"f16": (_F16, _F16), "bf16": (_BF16, _BF16), **_F8_PAIRS}
+
+
+class Row(NamedTuple):
+    """family: v_mfma or v_smfmac. kind: as the mnemonic has it. opcodes: of the shapes, in order."""
+
+    family: str
+    kind: str
+    shapes: tuple[str, ...]
+    opcodes: tuple[int, ...]
+
+
+_WIDE = ("32x32x4_2b", "16x16x4_4b", "4x4x4_16b")
+_HALVES = ("32x32x8", "16x16x16", "16x16x32", "32x32x16")
+_BYTES = ("16x16x32", "32x32x16")
+_SPARSE_HALVES, _SPARSE_BYTES = ("16x16x32", "32x32x16", "16x16x64", "32x32x32"), ("16x16x64", "32x32x32")
+_DEEP_BYTES = ("16x16x128", "32x32x64")
+# fmt: off
+ROWS = (
+    Row("v_mfma", "f32", ("32x32x1_2b", "16x16x1_4b", "4x4x1_16b", "32x32x2", "16x16x4"), (64, 65, 66, 68, 69)),
+    Row("v_mfma", "f16", (*_WIDE, *_HALVES), (72, 73, 74, 76, 77, 84, 85)),
+    Row("v_mfma", "bf16", (*_WIDE, *_HALVES), (93, 94, 95, 96, 97, 53, 55)),
+    Row("v_mfma", "i8", (*_WIDE, *_BYTES, "16x16x64", "32x32x32"), (80, 81, 82, 87, 86, 54, 56)),
+    Row("v_mfma", "f64", ("16x16x4", "4x4x4_4b"), (110, 111)),
+    *(Row("v_mfma", pair, _BYTES, (112 + i, 116 + i)) for i, pair in enumerate(_F8_PAIRS)),
+    Row("v_smfmac", "f16", _SPARSE_HALVES, (98, 100, 90, 91)),
+    Row("v_smfmac", "bf16", _SPARSE_HALVES, (102, 104, 57, 70)),
+    Row("v_smfmac", "i8", (*_SPARSE_BYTES, *_DEEP_BYTES), (106, 108, 58, 71)),
+    *(Row("v_smfmac", pair, _SPARSE_BYTES, (120 + i, 124 + i)) for i, pair in enumerate(_F8_PAIRS)),
+    *(
+        Row("v_smfmac", pair, _DEEP_BYTES, opcodes)
+        for pair, opcodes in zip(_F8_PAIRS, ((59, 75), (60, 78), (61, 79), (67, 83)), strict=True)
+    ),
+)
+# fmt: on
+
+
+def _define(row: Row) -> Iterator[Instruction]:
+    result = {"i8": "i32", "f64": "f64"}.get(row.kind, "f32")
+    native_kind = "f8" if row.kind in _F8_PAIRS else "f16" if row.kind == "bf16" else row.kind
+    formats = _FORMATS.get(row.kind, (_FP8, _FP8))
+    for shape, opcode in zip(row.shapes, row.opcodes, strict=True):
+        name = f"{row.family}_{result}_{shape}_{row.kind}"
+        native = f"{row.family.removeprefix('v_')}_{shape}_{native_kind}"
+        if row.kind == "f64":
+            yield _double(name, opcode, native)
+        else:
+            yield (_sparse if row.family == "v_smfmac" else _dense)(name, opcode, native, formats)
+
+
+MATRIX = {instruction.name: instruction for row in ROWS for instruction in _define(row)}
+
+
+# ---- AGPR moves ------------------------------------------------------------------------------------------------------
 
 AgprSource = Annotated[B32, Place("agpr")]
 AgprResult = Annotated[B32, Place("agpr")]

@@ -95,7 +95,7 @@ def test_an_element_and_its_place_are_inverse(gfx950):
         (("v_mfma_f32_16x16x32_bf16", "A[0][0]", "--a", "fp4"), "fixes its formats"),
         ((SCALED, "A[0][0]", "--a", "fp5"), "'fp5' is not one of"),
         ((), "Missing argument 'INSTRUCTION'"),
-        (("v_mfma_nothing",), "is not a dense matrix instruction of gfx950"),
+        (("v_mfma_nothing",), "is not a matrix instruction of gfx950"),
     ],
 )
 def test_bad_layout_questions_exit_with_2(gfx950, arguments, message):

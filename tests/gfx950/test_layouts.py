@@ -30,6 +30,8 @@ def every_operand():
             for operand in ("scaleA", "scaleB"):
                 for byte in range(4):
                     yield pytest.param(layout(name, operand, op_sel=byte), id=f"{name}-{operand}-{byte}")
+        for chosen in range(instruction.index_sets if instruction.sparse else 0):
+            yield pytest.param(layout(name, "index", op_sel=chosen), id=f"{name}-index-{chosen}")
 
 
 @pytest.mark.parametrize("operand", list(every_operand()))
@@ -44,7 +46,7 @@ def test_every_bit_has_one_element_and_the_inverse_finds_it(operand):
             for bit in range(piece.low_bit, piece.high_bit + 1):
                 assert owner.setdefault((piece.register, place.lane, bit), element) == element
     assert len(owner) == operand.rows * operand.cols * operand.blocks * operand.element_bits
-    if not operand.operand.startswith("scale"):
+    if operand.operand in "ABCD":
         assert len(owner) == operand.registers * 64 * 32, "an operand fills its registers"
     for (register, lane, bit), element in owner.items():
         assert operand.element(register, lane, bit) == element
@@ -222,6 +224,8 @@ def _assembly(name, source):
     """One line of assembly that uses every operand with the number of registers the layouts claim."""
     formats = {"a_format": source, "b_format": source} if source else {}
     counts = [layout(name, operand, **formats).registers for operand in "DABC"]
+    if MATRIX_INSTRUCTIONS[name].sparse:  # C is D's old value
+        counts[3] = layout(name, "index").registers
     operands = []
     for count, base in zip(counts, (0, 32, 48, 64), strict=True):
         operands.append(f"v[{base}:{base + count - 1}]" if count > 1 else f"v{base}")
@@ -236,6 +240,38 @@ def test_assembler_knows_every_name_and_register_count(assemble_lines):
     for name, instruction in MATRIX_INSTRUCTIONS.items():
         lines += [_assembly(name, f) for f in (layouts.FORMAT_BITS if instruction.has_formats else [None])]
     assert all(assemble_lines(lines))
+
+
+SPARSE_PLACES = [
+    # mnemonic, operand, element, lane, item: the 16-bit shape by fpsan's tables, the 8-bit one by shipped kernels
+    ("v_smfmac_f32_16x16x64_f16", "A", (3, 21), 16 * 2 + 3, 5),
+    ("v_smfmac_f32_16x16x64_f16", "B", (45, 7), 16 * 1 + 7, 8 + 5),
+    ("v_smfmac_f32_16x16x64_f16", "index", (3, 21), 16 * 2 + 3, 5),
+    ("v_smfmac_f32_16x16x32_bf16", "B", (13, 2), 16 * 1 + 2, 5),
+    ("v_smfmac_f32_16x16x128_fp8_bf8", "A", (9, 40), 16 * 2 + 9, 8),
+    ("v_smfmac_f32_16x16x128_fp8_bf8", "B", (90, 4), 16 * 1 + 4, 16 + 10),
+    ("v_smfmac_i32_32x32x32_i8", "B", (17, 30), 32 * 1 + 30, 1),
+    ("v_smfmac_i32_32x32x64_i8", "B", (17, 30), 32 * 1 + 30, 1),
+    ("v_smfmac_i32_32x32x64_i8", "B", (33, 30), 30, 16 + 1),
+]
+
+
+@pytest.mark.parametrize(("name", "operand", "element", "lane", "item"), SPARSE_PLACES)
+def test_sparse_operands(name, operand, element, lane, item):
+    assert item_of(layout(name, operand), *element) == (lane, item)
+
+
+def test_the_sets_of_a_sparse_index():
+    sets = {n: i.index_sets for n, i in MATRIX_INSTRUCTIONS.items() if i.sparse and n.endswith(("_f16", "_i8"))}
+    assert list(sets.values()) == [4, 4, 2, 2, 2, 2, 1, 1]
+    assert describe_element("v_smfmac_f32_16x16x32_f16", "index[5][2]", op_sel=3)["text"].endswith("v0 bits 29:28")
+    assert describe_place("v_smfmac_f32_16x16x64_f16", "index v0 lane 17 [17:16]", op_sel=1)["text"].endswith(
+        "index[1][8]"
+    )
+    with pytest.raises(ValueError, match=r"op_sel 1: the index of v_smfmac_i32_16x16x128_i8 has 1 set\(s\)"):
+        layout("v_smfmac_i32_16x16x128_i8", "index", op_sel=1)
+    with pytest.raises(ValueError, match=r"has no operand 'index'; .* index where sparse"):
+        layout("v_mfma_f32_16x16x16_f16", "index")
 
 
 ONE = {"fp8": 0x38, "bf8": 0x3C, "fp6": 0x08, "bf6": 0x0C, "fp4": 0x2, "f16": 0x3C00, "bf16": 0x3F80}

@@ -12,8 +12,6 @@ import pytest
 from gfx950.arithmetic.mfma import (
     DEFAULT,
     FIELD_BITS,
-    RULES,
-    SHAPES,
     Format,
     GroupOrder,
     GroupRule,
@@ -25,10 +23,27 @@ from gfx950.arithmetic.mfma import (
     multiply,
     pack_parameters,
 )
+from gfx950.arithmetic.mfma_evidence import (
+    BROADCAST_RULES,
+    F32_RULES,
+    F64_RULES,
+    GROUP_RULES,
+    INTEGER_RULES,
+    SCALE_RULES,
+    SPARSE_RULES,
+)
+from gfx950.arithmetic.mfma_shapes import SHAPES as ALL_SHAPES
+from gfx950.arithmetic.mfma_shapes import kind_of
 from gfx950.arithmetic.native import NATIVES
 from gfx950.evidence import LEDGER, Evidence
 
 NAN = 0x7FC00000
+# One dense product of floats of at most 16 bits; the others have tests of their own (test_mfma_shapes.py).
+SHAPES = {
+    name: shape
+    for name, shape in ALL_SHAPES.items()
+    if kind_of(name) in ("f8f6f4", "f8", "f16") and shape.copies == 1 and not shape.sparse
+}
 F8F6F4 = [Format(code) for code in range(5)]
 DTYPES = {
     Format.fp8: ml_dtypes.float8_e4m3fn,
@@ -249,7 +264,11 @@ def test_every_code_is_decoded_as_ml_dtypes_does(format_):
 
 _SUFFIXES = [
     *(f"f32_{shape}_{a}_{b}" for shape in ("16x16x32", "32x32x16") for a in ("fp8", "bf8") for b in ("fp8", "bf8")),
-    *(f"f32_{shape}_{kind}" for shape in ("16x16x16", "32x32x8") for kind in ("f16", "bf16")),
+    *(
+        f"f32_{shape}_{kind}"
+        for shape in ("16x16x16", "32x32x8", "32x32x4_2b", "16x16x4_4b", "4x4x4_16b")
+        for kind in ("f16", "bf16")
+    ),
 ]
 _FNUZ = {"fp8": Format.fp8_fnuz, "bf8": Format.bf8_fnuz, "f16": Format.f16, "bf16": Format.bf16}
 
@@ -257,7 +276,8 @@ _FNUZ = {"fp8": Format.fp8_fnuz, "bf8": Format.bf8_fnuz, "f16": Format.f16, "bf1
 def _against_mmasim(suffix, seed):
     torch, mmasim = pytest.importorskip("torch"), pytest.importorskip("mmasim.amd")
     random, peer = np.random.default_rng(seed), mmasim.MFMA("CDNA3", suffix)
-    formats = [_FNUZ[part] for part in (suffix.split("_")[2], suffix.split("_")[-1])]
+    kinds = [part for part in suffix.split("_") if part in _FNUZ]
+    formats = [_FNUZ[kinds[0]], _FNUZ[kinds[-1]]]
     bits = FIELD_BITS[formats[0]]
     a, b = (random.integers(0, 1 << bits, (rows, peer.k)).astype(np.uint16) for rows in (peer.m, peer.n))
     loses_c = suffix.endswith(
@@ -282,7 +302,7 @@ def _against_mmasim(suffix, seed):
 
 @pytest.mark.parametrize("suffix", _SUFFIXES)
 def test_the_rule_is_the_measured_one_of_gfx942(suffix):
-    assert sum(_against_mmasim(suffix, seed) for seed in range(8)) > 500  # enough finite results
+    assert sum(_against_mmasim(suffix, seed) for seed in range(8)) > (20 if "4x4x4" in suffix else 500)  # finite ones
 
 
 @pytest.mark.slow
@@ -617,22 +637,22 @@ def test_errors_say_what_was_wrong():
 
 
 def test_the_ledger_claims_no_measurement_on_gfx950():
-    assert {rule.name for rule in RULES} <= set(LEDGER)
-    assert all(rule.evidence is not Evidence.measured for rule in RULES)
+    groups = (GROUP_RULES, F32_RULES, F64_RULES, INTEGER_RULES, SPARSE_RULES, BROADCAST_RULES, SCALE_RULES)
+    rules = [rule for group in groups for rule in group]
+    assert {rule.name for rule in rules} <= set(LEDGER)
+    assert all(rule.evidence is not Evidence.measured for rule in rules)
     assert LEDGER["mfma.nan_bits"].evidence is LEDGER["mfma.scale_entry"].evidence is Evidence.chosen
 
 
 _PROBE = """
 import sys
 from gfx950.arithmetic.mfma import NATIVES
-assert "numba" not in sys.modules
-native = NATIVES["mfma_16x16x32_f8"]
-native.address
-print(native.host_function.cache_hits)
+assert NATIVES["mfma_16x16x32_f8"].address
+print("numba" in sys.modules)
 """
 
 
 def test_importing_is_light_and_the_next_process_finds_the_compiled_code():
     NATIVES["mfma_16x16x32_f8"].address  # noqa: B018
     done = subprocess.run([sys.executable, "-c", _PROBE], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "1"
+    assert done.stdout.strip() == "False"

@@ -41,14 +41,14 @@ PROGRAM(local_arrays, 8, 6) {
   u32 words[32]; u8 bytes[40]; u16 halves[24]; double doubles[6]; u64 matrix[3][4];
   for (u32 k = 0; k < 32; k++) words[k] = in[k & 7] * (k + 1);
   for (u32 k = 0; k < 40; k++) bytes[k] = (u8)(words[k & 31] >> (k & 24));
-  for (u32 k = 0; k < 24; k++) halves[(k * 7 + in[0]) % 24] = (u16)(words[k] ^ bytes[k]);
+  for (u32 k = 0; k < 24; k++) halves[(k * 7 + in[0] % 24) % 24] = (u16)(words[k] ^ bytes[k]);
   for (u32 k = 0; k < 6; k++) doubles[k] = (double)(i32)words[in[k] % 32] / 3.0;
   for (u32 r = 0; r < 3; r++) for (u32 c = 0; c < 4; c++) matrix[r][c] = (u64)words[r * 4 + c] * halves[r + c];
   u32 sum = 0; u64 wide = 0; double total = 0;
-  for (u32 k = 0; k < 40; k++) sum = sum * 31 + bytes[(k * 11 + in[1]) % 40] + (u32)(i8)bytes[k];
+  for (u32 k = 0; k < 40; k++) sum = sum * 31 + bytes[(k * 11 + in[1] % 40) % 40] + (u32)(i8)bytes[k];
   for (u32 k = 0; k < 24; k++) sum = sum * 31 + halves[k] + (u32)(i16)halves[23 - k];
   for (u32 r = 0; r < 4; r++) wide = wide * 5 + matrix[in[r] % 3][r];
-  for (u32 k = 0; k < 6; k++) total = total * 0.5 + doubles[(k + in[2]) % 6];
+  for (u32 k = 0; k < 6; k++) total = total * 0.5 + doubles[(k + in[2] % 6) % 6];
   union { double d; u64 u; } value; value.d = total;
   out[0] = sum; out[1] = words[in[3] % 32]; wide_to(out, 2, wide); wide_to(out, 4, value.u);
 }

@@ -1,4 +1,4 @@
-"""`gfx950 run`: a kernel of any gfx950 code object on this CPU, with arrays from and to .npy files."""
+"""`gfx950 disasm` and `gfx950 run`: the instructions of any gfx950 code object, and its kernels on this CPU."""
 
 from __future__ import annotations
 
@@ -16,14 +16,17 @@ if TYPE_CHECKING:
     from emu.code_object import Kernel
     from emu.contained_rules import ContainedRules
     from emu.dispatch import Device, Module, RunReport
+    from emu.launch_state import Geometry
     from emu.run_arguments import RunArgument
 
 SHOWN_RULES = 6
 LONGEST_SIZE = 20  # digits
 
 
-def _sizes(context: click.Context, option: click.Parameter, value: str) -> tuple[int, ...]:
+def _sizes(context: click.Context, option: click.Parameter, value: str | None) -> tuple[int, ...] | None:
     """The numbers of X[,Y[,Z]]; a usage error for anything but one to three whole numbers above 0."""
+    if value is None:
+        return None
     parts = value.split(",")
     if len(parts) > 3 or not all(p.isdecimal() and len(p) < LONGEST_SIZE and int(p) > 0 for p in parts):
         what = f"{value!r} is not one to three whole numbers above 0, as in 4 or 4,2,1"
@@ -31,15 +34,55 @@ def _sizes(context: click.Context, option: click.Parameter, value: str) -> tuple
     return tuple(int(p) for p in parts)
 
 
+def _hidden(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, int]:
+    """The hidden arguments of NAME=VALUE texts; a usage error for anything else."""
+    found = {}
+    for text in values:
+        name, equals, number = text.partition("=")
+        try:
+            found[f"hidden_{name.removeprefix('hidden_')}"] = int(number, 0)
+        except ValueError:
+            equals = ""
+        if not equals:
+            raise click.BadParameter(f"{text!r} is not NAME=NUMBER, as in grid_dims=1", context, option)
+    return found
+
+
+@click.command()
+@click.argument("code_object", type=click.Path(exists=True, dir_okay=False))
+@click.option("--kernel", "name", metavar="NAME", help="Only this kernel or function.")
+@click.option("--source", "sources", is_flag=True, help="Show source lines, where the file has debug information.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+def disasm(code_object: str, name: str | None, sources: bool, as_json: bool) -> None:
+    """Print the kernels, symbols and instructions of CODE_OBJECT (linked or not), as text that assembles again.
+
+    Bytes that are no gfx950 instruction are shown as `.long`.
+
+    \b
+    Examples:
+      gfx950 disasm scale.o
+      gfx950 disasm scale.o --kernel scale --source
+    """
+    from emu.disassembly import disassemble, document, text_lines
+
+    found = disassemble(code_object, name, sources)
+    if as_json:
+        terminal.show_json("gfx950.disassembly/1", document(found))
+        return
+    click.echo("\n".join(text_lines(found, terminal.columns())))
+
+
 @click.command()
 @click.argument("code_object", type=click.Path(exists=True, dir_okay=False))
 @click.option("--kernel", "kernel_name", metavar="NAME", help="The kernel. May be left out where there is one only.")
-@click.option("--grid", callback=_sizes, metavar="X[,Y[,Z]]", required=True, help="Workgroups.")
+@click.option("--grid", callback=_sizes, metavar="X[,Y[,Z]]", help="Workgroups.")
+@click.option("--items", callback=_sizes, metavar="X[,Y[,Z]]", help="Work-items, instead of --grid.")
 @click.option("--block", callback=_sizes, metavar="X[,Y[,Z]]", required=True, help="Threads of a workgroup.")
 @click.option("--arg", "texts", multiple=True, metavar="A", help="The next argument (forms above); give one for each.")
 @click.option("--engine", type=click.Choice(ENGINES), default="host", show_default=True)
 @click.option("--threads", type=click.IntRange(1, 256), default=1, show_default=True, help="Workgroups at once (host).")
 @click.option("--dynamic-lds", type=click.IntRange(0), default=0, metavar="BYTES", help="LDS beyond the kernel's own.")
+@click.option("--hidden", multiple=True, callback=_hidden, metavar="NAME=N", help="A hidden argument: grid_dims=1.")
 @click.option("--step-limit", type=click.IntRange(1), default=None, metavar="N", help="Wave instructions a workgroup.")
 @click.option(
     "--min-evidence",
@@ -50,12 +93,14 @@ def _sizes(context: click.Context, option: click.Parameter, value: str) -> tuple
 def run(
     code_object: str,
     kernel_name: str | None,
-    grid: tuple[int, ...],
+    grid: tuple[int, ...] | None,
+    items: tuple[int, ...] | None,
     block: tuple[int, ...],
     texts: tuple[str, ...],
     engine: str,
     threads: int,
     dynamic_lds: int,
+    hidden: dict[str, int],
     step_limit: int | None,
     min_evidence: str | None,
     as_json: bool,
@@ -71,6 +116,10 @@ def run(
       --arg 5   --arg 1.5              a number, typed by the code object
       --arg 1.5f   --arg i32:5         a number of a stated type
 
+    --grid counts workgroups; --items counts work-items, and then the last workgroup may be a partial one.
+    Types are u8 .. u64, i8 .. i64, f16, f32, f64 and those of ml_dtypes: bf16, fp8 (float8_e4m3fn), bf8 (float8_e5m2),
+    e8m0, or their own names. A file that ends in .bin instead of .npy holds the bytes alone.
+
     No output file is written unless the whole run succeeds. Exits with 3 where an instruction is not known.
 
     \b
@@ -82,6 +131,7 @@ def run(
     from emu.run_arguments import check_arguments, outputs, parse_argument, written_together
 
     options = RunOptions(engine=engine, threads=threads, step_limit=step_limit or DEFAULT_STEP_LIMIT)
+    geometry = _geometry(grid, items, block)
     module = Device(options).load(code_object)
     kernel = module.code.kernel(kernel_name)
     arguments = [parse_argument(text) for text in texts]
@@ -94,7 +144,7 @@ def run(
     written = outputs(arguments)
     with written_together(written):
         values = [_mapped(module.device, a) for a in arguments]
-        report = _launched(module, kernel, (grid, block), values, dynamic_lds)
+        report = _launched(module, kernel, geometry, values, dynamic_lds, hidden)
     if report.mnemonics:  # the numpy engine counts what it runs
         found = found.with_executed(report.mnemonics)
     files = [str(path) for path in written]
@@ -105,10 +155,21 @@ def run(
         click.echo("\n".join(terminal.wrap(line)))
 
 
-def _launched(module: Module, kernel: Kernel, geometry: Any, values: list[Any], dynamic_lds: int) -> RunReport:
+def _geometry(grid: tuple[int, ...] | None, items: tuple[int, ...] | None, block: tuple[int, ...]) -> Geometry:
+    """The geometry of --grid or --items; a usage error for both and for neither."""
+    from emu.launch_state import Geometry
+
+    if (grid is None) == (items is None):
+        raise click.UsageError("give one of --grid (workgroups) and --items (work-items)")
+    return Geometry.of_blocks(grid, block) if grid is not None else Geometry.of_items(items or (), block)
+
+
+def _launched(
+    module: Module, kernel: Kernel, geometry: Geometry, values: list[Any], dynamic_lds: int, hidden: dict[str, int]
+) -> RunReport:
     """The run; an error at an instruction is told where that is in the file, as a disassembler counts."""
     try:
-        return module[kernel.name][geometry](*values, dynamic_lds=dynamic_lds)
+        return module[kernel.name][geometry](*values, dynamic_lds=dynamic_lds, hidden=hidden)
     except EmulatorError as error:
         code = next((c for c in module.code.code if 0 <= (error.pc or 0) - c.address < len(c.data)), None)
         if error.pc is not None and code is not None:

@@ -4,10 +4,13 @@ Forms, in the order of the kernel's arguments:
 
     in.npy                      an array, read-only: a kernel that writes it faults
     in.npy:out.npy              an array used in place; what the kernel left in it is written to out.npy
-    zeros:DTYPE:SHAPE:out.npy   a new zeroed array, written to out.npy; DTYPE u8 .. u64, i8 .. i64, f16, f32, f64;
-                                SHAPE as 64x128
+    zeros:DTYPE:SHAPE:out.npy   a new zeroed array, written to out.npy; DTYPE u8 .. u64, i8 .. i64, f16, f32, f64, or
+                                bf16, fp8, bf8, e8m0 and the other floats of ml_dtypes by name; SHAPE as 64x128
     5  -3  0x10  1.5            a number, in the type and size the code object's metadata gives the argument
-    1.5f  i32:5  f32:1.0        a number of a stated type, whose size must be that of the metadata
+    1.5f  i32:5  bf16:1.0       a number of a stated type, whose size must be that of the metadata
+
+A file that ends in .bin holds an array's bytes alone. An .npy file cannot name the types of ml_dtypes: numpy writes
+them as plain bytes (V1, V2), which `.view(ml_dtypes.bfloat16)` makes numbers again.
 """
 
 from __future__ import annotations
@@ -32,6 +35,10 @@ DTYPES: dict[str, type[np.generic]] = {
     "i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64,
     "f16": np.float16, "f32": np.float32, "f64": np.float64,
 }  # fmt: skip
+# The gfx950 names of floats that numpy does not have, and ml_dtypes'.
+NARROW_FLOATS = {"bf16": "bfloat16", "fp8": "float8_e4m3fn", "bf8": "float8_e5m2", "e8m0": "float8_e8m0fnu"}
+TYPE_NAMES = ", ".join((*DTYPES, *NARROW_FLOATS))
+FILES = (".npy", ".bin")
 ADDRESS_BYTES = 8
 LONGEST_SIZE = 20  # digits
 LONGEST_TEXT = 4096  # of one --arg: the longest path
@@ -48,6 +55,19 @@ class RunArgument:
     output: Path | None = None
 
 
+def dtype_of(name: str) -> np.dtype[Any] | None:
+    """The type of a name, numpy's or a float of ml_dtypes; None where there is none."""
+    if name in DTYPES:
+        return np.dtype(DTYPES[name])
+    full = NARROW_FLOATS.get(name, name)
+    if not full.startswith(("bfloat", "float")):
+        return None
+    import ml_dtypes
+
+    found = getattr(ml_dtypes, full, None)
+    return np.dtype(found) if isinstance(found, type) and issubclass(found, np.generic) else None
+
+
 def parse_argument(text: str) -> RunArgument:
     """One `--arg` text. Raises ValueError that names the text and the forms there are, OSError for unreadable files."""
     if len(text) > LONGEST_TEXT:
@@ -55,17 +75,18 @@ def parse_argument(text: str) -> RunArgument:
     head, *rest = text.split(":")
     if head == "zeros":
         return _zeros(text, rest)
-    if head.endswith(".npy") and len(rest) <= 1:
+    if head.endswith(FILES) and len(rest) <= 1:
         return _array(text, head, rest[0] if rest else None)
-    if head in DTYPES and len(rest) == 1:
-        return _typed(text, DTYPES[head], rest[0])
+    dtype = dtype_of(head) if len(rest) == 1 else None
+    if dtype is not None:
+        return _typed(text, dtype, rest[0])
     if not rest and text.endswith("f") and _number(text[:-1]) is not None:
-        return _typed(text, np.float32, text[:-1])
+        return _typed(text, np.dtype(np.float32), text[:-1])
     value = None if rest else _number(text)
     if value is None:
         raise ValueError(
             f"cannot read --arg {text!r}; forms are in.npy, in.npy:out.npy, zeros:DTYPE:SHAPE:out.npy, 5, 0x10, 1.5,"
-            f" 1.5f, TYPE:NUMBER (types {', '.join(DTYPES)})"
+            f" 1.5f, TYPE:NUMBER (types {TYPE_NAMES}); files end in .npy or .bin"
         )
     return RunArgument(text, value)
 
@@ -79,23 +100,28 @@ def _number(text: str) -> int | float | None:
     return None
 
 
-def _typed(text: str, dtype: type[np.generic], number: str) -> RunArgument:
-    value = _number(number)
-    if value is None or (issubclass(dtype, np.integer) and not isinstance(value, int)):
-        what = "a whole number" if issubclass(dtype, np.integer) else "a number"
+def _typed(text: str, dtype: np.dtype[Any], number: str) -> RunArgument:
+    value, whole = _number(number), dtype.kind in "iu"
+    if value is None or (whole and not isinstance(value, int)):
+        what = "a whole number" if whole else "a number"
         raise ValueError(f"--arg {text!r}: {number!r} is not {what}")
-    if issubclass(dtype, np.integer):
+    if whole:
         limits = np.iinfo(dtype)
         if not limits.min <= value <= limits.max:
             raise ValueError(f"--arg {text!r}: {value} does not fit; the type holds {limits.min} .. {limits.max}")
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         scalar = np.array(value, dtype=dtype)
-    if issubclass(dtype, np.floating) and math.isfinite(value) and not np.isfinite(scalar):
+    if not whole and math.isfinite(value) and not np.isfinite(scalar):
         raise ValueError(f"--arg {text!r}: {number} overflows the type; write inf to mean infinity")
     return RunArgument(text, scalar.tobytes(), typed=scalar.nbytes)
 
 
 def _array(text: str, source: str, target: str | None) -> RunArgument:
+    output = _output(text, target) if target is not None else None
+    if source.endswith(".bin"):
+        raw = np.fromfile(source, np.uint8)
+        raw.flags.writeable = target is not None
+        return RunArgument(text, raw, output=output)
     try:
         loaded = np.load(source, allow_pickle=False)
     except MemoryError as error:
@@ -106,14 +132,15 @@ def _array(text: str, source: str, target: str | None) -> RunArgument:
         raise ValueError(f"--arg {text!r}: {source} is an archive of several arrays (.npz); save the one as .npy")
     array = np.array(loaded, order="C", ndmin=1)
     array.flags.writeable = target is not None
-    return RunArgument(text, array, output=_output(text, target) if target is not None else None)
+    return RunArgument(text, array, output=output)
 
 
 def _zeros(text: str, rest: Sequence[str]) -> RunArgument:
-    if len(rest) != 3 or rest[0] not in DTYPES:
+    dtype = dtype_of(rest[0]) if len(rest) == 3 else None
+    if dtype is None:
         raise ValueError(
             f"cannot read --arg {text!r}; write zeros:DTYPE:SHAPE:out.npy, for example zeros:f32:64x128:out.npy"
-            f" (types {', '.join(DTYPES)})"
+            f" (types {TYPE_NAMES})"
         )
     sizes = rest[1].replace(",", "x").split("x")
     if not all(size.isdecimal() and len(size) < LONGEST_SIZE and int(size) > 0 for size in sizes):
@@ -122,7 +149,7 @@ def _zeros(text: str, rest: Sequence[str]) -> RunArgument:
         )
     output = _output(text, rest[2])
     try:
-        array = np.zeros([int(s) for s in sizes], DTYPES[rest[0]])
+        array = np.zeros([int(s) for s in sizes], dtype)
     except (ValueError, MemoryError) as error:  # numpy's limits, or this machine's
         raise ValueError(f"--arg {text!r}: cannot make an array of shape {rest[1]}: {error}") from error
     return RunArgument(text, array, output=output)
@@ -130,8 +157,8 @@ def _zeros(text: str, rest: Sequence[str]) -> RunArgument:
 
 def _output(text: str, target: str) -> Path:
     path = Path(target)
-    if path.suffix != ".npy":
-        raise ValueError(f"--arg {text!r}: the output {target!r} does not end in .npy")
+    if path.suffix not in FILES:
+        raise ValueError(f"--arg {text!r}: the output {target!r} does not end in {' or '.join(FILES)}")
     return path
 
 
@@ -192,7 +219,10 @@ def written_together(arrays: dict[Path, NDArray[Any]]) -> Iterator[None]:
         yield
         for path, temporary in reserved.items():
             with temporary.open("wb") as file:
-                np.save(file, arrays[path], allow_pickle=False)
+                if path.suffix == ".bin":
+                    file.write(arrays[path].reshape(-1).view(np.uint8).tobytes())
+                else:
+                    np.save(file, arrays[path], allow_pickle=False)
         for path, temporary in reserved.items():
             os.replace(temporary, path)
     finally:

@@ -8,7 +8,6 @@ itself (with its traceback), 130 stopped by Ctrl-C.
 from __future__ import annotations
 
 import contextlib
-import difflib
 import importlib
 import os
 import signal
@@ -16,6 +15,8 @@ import sys
 from typing import NoReturn
 
 import click
+
+from gfx950.terminal import NearestGroup
 
 # name: (module:attribute, one line of help); the modules belong to the folders that do the work
 COMMANDS = {
@@ -25,9 +26,10 @@ COMMANDS = {
     ),
     "golden": ("golden.commands:golden", "List, check or record the committed right bits."),
     "emit": ("codegen.commands:emit", "Write a kernel's IR, LLVM IR, assembly, object and code object."),
+    "disasm": ("emu.commands:disasm", "Print the kernels and instructions of any gfx950 code object."),
     "run": ("emu.commands:run", "Run a kernel of any gfx950 code object on this CPU."),
     "layout": ("gfx950.commands:layout", "Say which register, lane and bits hold a matrix element, or the reverse."),
-    "isa": ("gfx950.commands:isa", "List the instructions, or describe one."),
+    "isa": ("gfx950.commands:isa", "List the instructions, those of a pattern, or describe one."),
     "evidence": ("gfx950.commands:evidence", "List the rules the bits rest on, with their evidence."),
 }
 
@@ -36,20 +38,18 @@ SHOWN = {"traceback": False}
 OWN_MISTAKE = 70  # sysexits.h EX_SOFTWARE; Python's own 1 would read as "the bits differ"
 
 
-class LazyGroup(click.Group):
+class LazyGroup(NearestGroup):
     """A group whose commands are imported on use, so that `--help` stays quick."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names, in the order above."""
         return list(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Imports one command. Raises UsageError with the nearest names for an unknown one."""
-        if cmd_name not in COMMANDS:
-            near = difflib.get_close_matches(cmd_name, COMMANDS, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(COMMANDS)}"
-            raise click.UsageError(f"there is no command {cmd_name!r}; {hint}", ctx)
-        module, attribute = COMMANDS[cmd_name][0].split(":")
+    def find(self, name: str) -> click.Command | None:
+        """Imports one command."""
+        if name not in COMMANDS:
+            return None
+        module, attribute = COMMANDS[name][0].split(":")
         command: click.Command = getattr(importlib.import_module(module), attribute)
         return command
 

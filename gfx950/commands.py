@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import fnmatch
 import importlib
 import inspect
 import pkgutil
@@ -143,17 +144,23 @@ def _places(found: dict[str, Any]) -> str:
 def isa(name: str | None, as_json: bool) -> None:
     """List the instructions, or describe one: encoding, operands, results, meaning, and what its bits rest on.
 
+    NAME may be a pattern with *, ? and [...], in quotes: then it lists those that fit.
+
     \b
     Examples:
       gfx950 isa
+      gfx950 isa 'v_cvt_*fp8*'
       gfx950 isa v_perm_b32
       gfx950 isa ds_read_b64_tr_b8 --json
     """
     from gfx950.isa.registry import load
 
     known = load()
-    if name is None:
-        _list(sorted(known.values(), key=lambda i: (i.encoding, i.opcode)), as_json)
+    if name is None or set(name) & set("*?["):
+        found = [i for i in known.values() if name is None or fnmatch.fnmatchcase(i.name, name)]
+        if not found:
+            raise click.UsageError(f"no instruction fits {name!r}; `gfx950 isa` lists all {len(known)}")
+        _list(sorted(found, key=lambda i: (i.encoding, i.opcode)), as_json)
         return
     if name not in known:
         near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
@@ -174,7 +181,7 @@ def _list(instructions: list[Instruction], as_json: bool) -> None:
     shown = [(str(r["encoding"]), str(r["opcode"]), str(r["name"])) for r in rows]
     for line in terminal.table([("encoding", "opcode", "name"), *shown]):
         click.echo(line)
-    click.echo(f"{len(rows)} instructions; `gfx950 isa NAME` describes one")
+    click.echo(f"{len(rows)} instruction{'s' * (len(rows) != 1)}; `gfx950 isa NAME` describes one")
 
 
 def _first_line(instruction: Instruction) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import shutil
 import textwrap
@@ -13,6 +14,24 @@ import click
 DEFAULT_COLUMNS = 80
 GAP = "  "
 NARROWEST_COLUMN = 24  # below this the last column moves to lines of its own
+
+
+class NearestGroup(click.Group):
+    """A group of commands that answers an unknown name with the nearest one there is."""
+
+    def find(self, name: str) -> click.Command | None:
+        """The command of that name, if there is one."""
+        return self.commands.get(name)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
+        """The command of that name. Raises UsageError with the nearest names for an unknown one."""
+        found = self.find(cmd_name)
+        if found is not None:
+            return found
+        names = self.list_commands(ctx)
+        near = difflib.get_close_matches(cmd_name, names, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(names)}"
+        raise click.UsageError(f"there is no command {cmd_name!r}; {hint}", ctx)
 
 
 def columns() -> int:

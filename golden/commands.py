@@ -14,7 +14,7 @@ import click
 from codegen.kernel_package import KernelPackage, case_inputs, kernel_names, kernel_package
 from emu.dispatch import RunOptions
 from emu.engines import ENGINES
-from gfx950.terminal import show_json, table
+from gfx950.terminal import NearestGroup, show_json, table
 from golden.check import CaseResult, check_case, check_cases, check_recorded, evidence_of
 from golden.report import case_document, case_lines, counted, evidence_lines, findings_lines
 from golden.store import HOME, recorded, write
@@ -101,7 +101,7 @@ def _document(package: KernelPackage, results: Sequence[CaseResult], unused: Seq
     }
 
 
-@click.group()
+@click.group(cls=NearestGroup)
 def golden() -> None:
     """The committed right bits."""
 

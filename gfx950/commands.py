@@ -34,7 +34,13 @@ as_json = click.option("--json", "as_json", is_flag=True, help="One JSON documen
 @click.argument("element", required=False)
 @click.option("--a", "a_format", type=click.Choice(FORMATS), help="Format of A (f8f6f4 only). Default: fp8.")
 @click.option("--b", "b_format", type=click.Choice(FORMATS), help="Format of B (f8f6f4 only). Default: fp8.")
-@click.option("--op-sel", type=click.IntRange(0, 3), default=0, show_default=True, help="Byte of a scale register.")
+@click.option(
+    "--op-sel",
+    type=click.IntRange(0, 3),
+    default=0,
+    show_default=True,
+    help="Byte of a scale register, or set of a sparse index (ABID).",
+)
 @as_json
 def layout(
     instruction: str, element: str | None, a_format: str | None, b_format: str | None, op_sel: int, as_json: bool
@@ -42,9 +48,9 @@ def layout(
     """Say which register, lane and bits hold a matrix element, or the reverse.
 
     ELEMENT is A[m][k], B[k][n], C[m][n], D[m][n] (then `block N` where there are blocks), or scaleA[m][kb] and
-    scaleB[n][kb], kb counting blocks of 32 along k. Or it is a place: an operand, a register counted from the
-    operand's first, a lane, and bits (all of the register when left out). Without ELEMENT: the operands and their
-    sizes.
+    scaleB[n][kb], kb counting blocks of 32 along k. A sparse A is A[m][c], the stored elements: c stands at
+    k = 4 * (c / 2) + index[m][c]. Or it is a place: an operand, a register counted from the operand's first, a lane,
+    and bits (all of the register when left out). Without ELEMENT: the operands and their sizes.
 
     \b
     Examples:
@@ -53,6 +59,7 @@ def layout(
       gfx950 layout v_mfma_scale_f32_16x16x128_f8f6f4 'B v3 lane 17 [7:4]' --b fp4
       gfx950 layout v_mfma_scale_f32_16x16x128_f8f6f4 'scaleB[3][3]' --op-sel 2
       gfx950 layout v_mfma_f32_16x16x32_bf16 'D[5][9]' --json
+      gfx950 layout v_smfmac_f32_16x16x64_f16 'index[3][21]'
     """
     from gfx950.layouts import describe_element, describe_place
 
@@ -76,12 +83,13 @@ def layout(
 
 
 def _operands(instruction: str, a_format: str | None, b_format: str | None) -> dict[str, Any]:
-    """The size of every operand of a dense MFMA, as plain data."""
+    """The size of every operand of a matrix instruction, as plain data."""
     from gfx950 import layouts
 
     try:
-        scales = ("scaleA", "scaleB") if layouts.matrix_instruction(instruction).has_scales else ()
-        found = [layouts.layout(instruction, name, a_format, b_format) for name in ("A", "B", "C", "D", *scales)]
+        shape = layouts.matrix_instruction(instruction)
+        others = ("scaleA", "scaleB") if shape.has_scales else ("index",) if shape.sparse else ()
+        found = [layouts.layout(instruction, name, a_format, b_format) for name in ("A", "B", "C", "D", *others)]
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     keys = ("operand", "rows", "cols", "blocks", "element_bits", "registers")

@@ -56,7 +56,7 @@ def test_layout_json_has_a_schema_and_the_place(gfx950):
         (("v_mfma_f32_4x4x4_16b_f16", "A[1][2] block 4"), "A[1][2] block 4: v1, lane 17, bits 15:0"),
         (("v_mfma_f32_16x16x32_bf16", "D[5][9]"), "D[5][9]: v1, lane 25, bits 31:0"),
         (("v_smfmac_f32_16x16x64_f16", "index[3][21]", "--op-sel", "1"), "index[3][21]: v0, lane 35, bits 27:26"),
-        (("v_smfmac_i32_16x16x128_i8",), "index     16    64    1       2             1          published"),
+        (("v_smfmac_i32_16x16x128_i8",), "index    16    64    1       2             1          published"),
     ],
 )
 def test_layout_of_formats_scales_blocks_and_places(gfx950, arguments, answer):

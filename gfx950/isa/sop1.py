@@ -15,6 +15,13 @@ LITERAL_64 = rule(
     "A 32-bit literal of an untyped 64-bit scalar operand is zero-extended.",
 )
 
+RETURN_FROM_TRAP = rule(
+    "salu.return_from_trap",
+    Evidence.chosen,
+    "CDNA4 ISA 12.3: S_RFE_B64 may be used in a trap handler only; 4.5 names S_RFE_RESTORE_B64 beside it",
+    "S_RFE_B64 and S_RFE_RESTORE_B64 are refused when they run: no wave is ever in a trap handler here.",
+)
+
 
 @sop1("s_mov_b32", 0)
 def s_mov_b32(ssrc0: U32) -> U32:
@@ -222,6 +229,12 @@ def s_setpc_b64(ssrc0: U64) -> Pc:
 def s_swappc_b64(ssrc0: U64, pc: U64) -> tuple[U64, Pc]:
     """D = address of the next instruction; jumps to the byte address S0. [12.3]"""
     return pc, ssrc0
+
+
+@sop1("s_rfe_b64", 31, flow="refused", rules=(RETURN_FROM_TRAP,))
+def s_rfe_b64(ssrc0: U64) -> Pc:
+    """Leaves the trap handler for the byte address S0. [12.3, rule salu.return_from_trap]"""
+    return ssrc0
 
 
 def _save_exec(name: str, opcode: int, operation: Callable[[U64, U64], U64], text: str) -> Instruction:

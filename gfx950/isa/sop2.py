@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from gfx950.evidence import Evidence, rule
-from gfx950.isa.registry import Instruction, Scc, sop2
-from gfx950.isa.sop1 import LITERAL_64
+from gfx950.isa.registry import Instruction, Pc, Scc, sop2
+from gfx950.isa.sop1 import LITERAL_64, RETURN_FROM_TRAP
 from gfx950.lanes import I32, I64, U32, U64, Bits, Mask
 
 B = TypeVar("B", bound=Bits)
@@ -269,3 +269,9 @@ def s_pack_lh_b32_b16(ssrc0: U32, ssrc1: U32) -> U32:
 def s_pack_hh_b32_b16(ssrc0: U32, ssrc1: U32) -> U32:
     """D = {S1[31:16], S0[31:16]}. [12.1]"""
     return (ssrc0 >> 16) | (ssrc1 & 0xFFFF0000)
+
+
+@sop2("s_rfe_restore_b64", 43, flow="refused", rules=(RETURN_FROM_TRAP,))
+def s_rfe_restore_b64(ssrc0: U64, ssrc1: U32) -> Pc:
+    """Leaves the trap handler for the byte address S0 and restores state from S1. [4.5, rule salu.return_from_trap]"""
+    return ssrc0

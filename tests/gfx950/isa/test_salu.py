@@ -376,5 +376,7 @@ def test_sources_are_inline_constants_literals_and_flags(assemble_lines):
 def test_every_scalar_definition_is_tested():
     covered = {*SOP1, *SOP2, *SOPC, *SOPK, *(f"s_{n}_saveexec_b64" for n in SAVE)}
     covered |= {"s_andn1_wrexec_b64", "s_andn2_wrexec_b64", "s_getpc_b64", "s_setpc_b64", "s_swappc_b64", "s_call_b64"}
-    defined = {i.name for i in load().values() if i.encoding in ("SOP1", "SOP2", "SOPC", "SOPK")}
-    assert defined - covered == set()
+    covered |= {"s_rfe_b64", "s_rfe_restore_b64"}  # refused: test_complete
+    elsewhere = ("gfx950.isa.fork", "gfx950.isa.mode_registers")  # tests/emu/test_fork.py, test_mode_registers.py
+    scalar = [i for i in load().values() if i.encoding in ("SOP1", "SOP2", "SOPC", "SOPK")]
+    assert {i.name for i in scalar if i.body.__module__ not in elsewhere} - covered == set()

@@ -20,6 +20,7 @@ from gfx950.arithmetic.native import NATIVES
 from gfx950.isa.encoding import ENCODINGS, MAI, VOP3_BASES, VOP3B, Decoded, decode, uses_vop3b
 from gfx950.isa.registry import load
 from gfx950.lanes import Mode
+from gfx950.layouts import MATRIX_INSTRUCTIONS
 
 _BLOCK = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_void_p] * 5)
 LDS_BYTES = 4096
@@ -72,10 +73,28 @@ def plain_fields(instruction, form, rng):
     if instruction.results and instruction.results[0].place == "scalar":
         fields["vdst"] = even(40, 80)
     if form == "MAI":
-        fields.update(acc=0, acc_cd=0)
+        fields.update(matrix_fields(instruction, rng))
     if form == "SOPK":
         fields["simm16"] = int(rng.integers(0, 1 << 16))
     return encoding, fields
+
+
+def matrix_fields(instruction, rng):
+    """Register files, broadcasts, formats, sets of indices and constants that the matrix instruction has."""
+    shape = MATRIX_INSTRUCTIONS.get(instruction.name)
+    if shape is None:  # moves of accumulation registers
+        return {"acc": 0, "acc_cd": 0}
+    fields = {"acc": int(rng.integers(0, 4)), "acc_cd": int(rng.integers(0, 2)), "blgp": int(rng.integers(0, 8))}
+    if shape.has_formats:
+        fields["cbsz"], fields["blgp"] = (int(n) for n in rng.integers(0, 5, 2))
+    elif shape.sparse:
+        fields["cbsz"], fields["abid"] = int(rng.integers(0, 2)), int(rng.integers(0, 4))
+    else:
+        fields["cbsz"] = int(rng.integers(0, shape.blocks.bit_length()))
+        fields["abid"] = int(rng.integers(0, 1 << fields["cbsz"]))
+    if not shape.sparse and rng.random() < 0.3:
+        fields["src2"] = int(rng.choice([133, 200, 242, 248]))
+    return fields
 
 
 def encode(instruction, form, rng) -> Decoded:

@@ -18,6 +18,7 @@ from emu.translate import MEMORY_FUNCTIONS, SCC, SCRATCH_BYTES, SGPRS, WAVE_BYTE
 from emu.wave import Wave
 from gfx950.arithmetic.native import NATIVES
 from gfx950.isa.encoding import ENCODINGS, MAI, VOP3_BASES, VOP3B, Decoded, decode, uses_vop3b
+from gfx950.isa.legality import takes_vop3
 from gfx950.isa.registry import load
 from gfx950.lanes import Mode
 from gfx950.layouts import MATRIX_INSTRUCTIONS
@@ -113,7 +114,7 @@ def encode(instruction, form, rng) -> Decoded:
 
 def forms(instruction):
     yield instruction.encoding
-    if instruction.encoding in VOP3_BASES and not instruction.parameter("literal"):
+    if instruction.encoding in VOP3_BASES and takes_vop3(instruction):
         yield "VOP3"
 
 

@@ -91,22 +91,25 @@ def ds_text(instruction):
     return instruction.name, {}
 
 
+SEGMENTS = {"FLAT": 0, "SCRATCH": 1, "GLOBAL": 2}
+
+
 def memory_text(instruction):
-    is_global = instruction.encoding == "GLOBAL"
-    returns = ""
-    if instruction.parameter("lds"):
-        return f"{instruction.name} v[2:3], off offset:-8", {"addr": 2, "seg": 2, "offset": 0x1FF8}
+    """A load, store or atomic with its address in v[2:3], of scratch in v2, and an offset of -8 (FLAT: 8)."""
+    segment = SEGMENTS[instruction.encoding]
+    address, offset = "v2" if segment == 1 else "v[2:3]", -8 if segment else 8
+    fields = {"addr": 2, "seg": segment, "sve": int(segment == 1), "offset": offset & 0x1FFF}
+    data = registers("v", 8, size(instruction, "data0")) if instruction.parameter("data0") else ""
+    parts, returns = [address, data] if data else [address], ""
+    if instruction.results:
+        parts.insert(0, registers("v", 6, instruction.results[0].registers))
+        fields["vdst"] = 6
+    if data:
+        fields["data"] = 8
     if instruction.parameter("sc0"):
-        data = registers("v", 8, size(instruction, "data0"))
-        parts = [registers("v", 6, instruction.results[0].registers), "v[2:3]", data]
-        fields, returns = {"vdst": 6, "addr": 2, "data": 8, "sc0": 1}, " sc0"
-    elif instruction.results:
-        parts, fields = [registers("v", 6, instruction.results[0].registers), "v[2:3]"], {"vdst": 6, "addr": 2}
-    else:
-        parts, fields = ["v[2:3]", registers("v", 6, size(instruction, "data0"))], {"data": 6, "addr": 2}
-    parts += ["off"] if is_global else []
-    fields |= {"seg": 2 if is_global else 0, "offset": 0x1FF8 if is_global else 8}
-    return f"{instruction.name} {', '.join(parts)} offset:{-8 if is_global else 8}{returns}", fields
+        fields["sc0"], returns = 1, " sc0"
+    parts += ["off"] if segment else []
+    return f"{instruction.name} {', '.join(parts)} offset:{offset}{returns}", fields
 
 
 def text_of(instruction):
@@ -115,8 +118,8 @@ def text_of(instruction):
         return scalar_text(instruction)
     if encoding == "VOP1":
         return f"{instruction.name} v5, v6", {"vdst": 5, "src0": 256 + 6}
-    by_encoding = {"SOPP": flow_text, "SMEM": smem_text, "DS": ds_text, "FLAT": memory_text, "GLOBAL": memory_text}
-    return by_encoding[encoding](instruction)
+    by_encoding = {"SOPP": flow_text, "SMEM": smem_text, "DS": ds_text}
+    return by_encoding.get(encoding, memory_text)(instruction)
 
 
 def test_every_definition_assembles_and_decodes_back(assemble_lines):

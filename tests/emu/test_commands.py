@@ -6,6 +6,7 @@ import re
 import shlex
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 from llvm_tools import assembled, compiled
@@ -23,6 +24,10 @@ __attribute__((amdgpu_kernel)) void add(space(1) float *out, const space(1) floa
   out[index] = a[index] + b * c + d;
 }
 __attribute__((amdgpu_kernel)) void empty(void) {}
+__attribute__((amdgpu_kernel)) void narrow(space(1) __bf16 *out, const space(1) float *a, __bf16 b) {
+  out[index] = a[index] * (float)b;
+}
+__attribute__((amdgpu_kernel)) void sizes(space(1) short *x) { x[index] = __builtin_amdgcn_workgroup_size_x(); }
 """
 # A kernel whose only instruction, after a branch over it, is no gfx950 instruction.
 UNKNOWN = """
@@ -88,6 +93,45 @@ def test_new_buffers_and_every_kind_of_number(run):
     assert "its instructions rest on: chosen; below spec: float.nan_operand (chosen)" in out
 
 
+def test_a_grid_of_work_items_and_hidden_arguments(run):
+    arguments = ("kernels.o", "--kernel", "sizes", "--items", "100", "--block", "64", "--arg", "zeros:u16:128:y.npy")
+    assert run(*arguments)[0] == 0
+    np.testing.assert_array_equal(np.load("y.npy"), [64] * 100 + [0] * 28)
+    assert run(*arguments, "--hidden", "group_size_x=7")[0] == 0
+    np.testing.assert_array_equal(np.load("y.npy"), [7] * 100 + [0] * 28)
+
+
+def test_raw_files_hold_the_bytes_alone(run, tmp_path):
+    (tmp_path / "x.bin").write_bytes(np.arange(128, dtype=np.int32).tobytes())
+    assert run(*SCALE, "--arg", "x.bin:y.bin", "--arg", "3")[0] == 0
+    assert (tmp_path / "y.bin").read_bytes() == (np.arange(128, dtype=np.int32) * 3).tobytes()
+    assert (tmp_path / "x.bin").read_bytes() == np.arange(128, dtype=np.int32).tobytes()
+    assert run(*SCALE, "--arg", "x.bin:y.npy", "--arg", "3")[0] == 0
+    assert np.load("y.npy").dtype == np.uint8
+
+
+@pytest.mark.parametrize("name", ["bf16", "bfloat16"])
+def test_types_of_ml_dtypes(run, tmp_path, name):
+    np.save("a.npy", np.linspace(-3, 3, 64, dtype=np.float32))
+    code, _, err = run(
+        "kernels.o", "--kernel", "narrow", "--grid", "1", "--block", "64", "--arg", f"zeros:{name}:64:out.bin",
+        "--arg", "a.npy", "--arg", f"{name}:1.5",
+    )  # fmt: skip
+    assert (code, err) == (0, "")
+    found = np.fromfile("out.bin", ml_dtypes.bfloat16)
+    expected = (np.linspace(-3, 3, 64, dtype=np.float32) * np.float32(1.5)).astype(ml_dtypes.bfloat16)
+    np.testing.assert_array_equal(found.view(np.uint16), expected.view(np.uint16))
+
+
+def test_an_npy_file_of_ml_dtypes_keeps_its_bytes(run):
+    values = np.linspace(-3, 3, 64).astype(ml_dtypes.bfloat16)
+    np.save("n.npy", values)
+    assert run("kernels.o", "--kernel", "empty", "--grid", "1", "--block", "64")[0] == 0
+    arguments = ["--arg", "n.npy:m.npy", "--arg", "zeros:f32:64:unused.npy", "--arg", "bf16:0"]
+    assert run("kernels.o", "--kernel", "narrow", "--grid", "1", "--block", "64", *arguments)[0] == 0
+    assert (np.load("m.npy").view(ml_dtypes.bfloat16) == 0).all()
+
+
 def test_json_says_what_ran(run):
     code, out, err = run(*SCALE, "--arg", "x.npy:y.npy", "--arg", "3", "--json")
     found = json.loads(out)
@@ -104,7 +148,8 @@ def test_the_example_of_the_help_text_runs(run, tmp_path):
     example = re.findall(r"^ +gfx950 run (.*)$", run("--help")[1], re.MULTILINE)
     assert len(example) == 1
     source = C_SOURCE.replace("__attribute__((amdgpu_kernel)) void add", "static void add")
-    source = source.replace("__attribute__((amdgpu_kernel)) void empty", "static void empty")
+    for name in ("empty", "narrow", "sizes"):
+        source = source.replace(f"__attribute__((amdgpu_kernel)) void {name}", f"static void {name}")
     (tmp_path / "scale.o").write_bytes(compiled(source))
     code, _, err = run(*shlex.split(example[0]))
     assert (code, err) == (0, "")
@@ -119,7 +164,7 @@ def test_the_example_of_the_help_text_runs(run, tmp_path):
     [
         (("nothing.o", "--grid", "1", "--block", "64"), "'nothing.o' does not exist"),
         (("x.npy", "--grid", "1", "--block", "64"), "ELF"),
-        (("kernels.o", "--grid", "1", "--block", "64"), "has 3 kernels, so name one: add, empty, scale"),
+        (("kernels.o", "--grid", "1", "--block", "64"), "has 5 kernels, so name one: add, empty, narrow, scale, sizes"),
         (("kernels.o", "--kernel", "scal", "--grid", "1", "--block", "64"), "did you mean 'scale'"),
         (("kernels.o", "--kernel", "empty", "--grid", "0", "--block", "64"), "'0' is not one to three whole numbers"),
         (("kernels.o", "--kernel", "empty", "--grid", "1,1,1,1", "--block", "64"), "one to three whole numbers"),
@@ -135,7 +180,15 @@ def test_the_example_of_the_help_text_runs(run, tmp_path):
         ((*SCALE, "--arg", "x.npy:y.npy", "--arg", "5000000000"), "an integer of 32 bits"),
         ((*SCALE, "--arg", "x.npy:y.npy", "--arg", "three"), "cannot read --arg 'three'; forms are in.npy"),
         ((*SCALE, "--arg", "x.npy:no/y.npy", "--arg", "3"), "cannot write no/y.npy: No such file or directory"),
-        ((*SCALE, "--arg", "x.npy:y.txt", "--arg", "3"), "the output 'y.txt' does not end in .npy"),
+        ((*SCALE, "--arg", "x.npy:y.txt", "--arg", "3"), "the output 'y.txt' does not end in .npy or .bin"),
+        (
+            (*SCALE, "--items", "64", "--arg", "x.npy:y.npy", "--arg", "3"),
+            "give one of --grid .* and --items",
+        ),
+        (("kernels.o", "--kernel", "empty", "--block", "64"), "give one of --grid"),
+        ((*SCALE, "--hidden", "size", "--arg", "x.npy:y.npy", "--arg", "3"), "'size' is not NAME=NUMBER"),
+        ((*SCALE, "--hidden", "a=x", "--arg", "x.npy:y.npy", "--arg", "3"), "'a=x' is not NAME=NUMBER"),
+        ((*SCALE, "--hidden", "a=1", "--arg", "x.npy:y.npy", "--arg", "3"), "no hidden argument hidden_a"),
         ((*SCALE, "--arg", "zeros:f32:0:y.npy", "--arg", "3"), "'0' is no shape"),
         ((*SCALE, "--arg", "zeros:f99:64:y.npy", "--arg", "3"), "write zeros:DTYPE:SHAPE:out.npy"),
         ((*SCALE, "--arg", "x.npy", "--arg", "3"), r"read-only: write --arg x.npy:OUT.npy"),
@@ -241,6 +294,16 @@ def test_jumps_through_registers_are_told():
     assert executed.weakest == Evidence.chosen
 
 
+@pytest.mark.parametrize(("move", "level"), [("v_mov_b32 v1, v2", "spec"), ("v_mov_b32_e64 v1, v2 clamp", "chosen")])
+def test_moves_rest_on_a_choice_only_where_they_are_modified(move, level):
+    words = {"v_mov_b32 v1, v2": "0x7e020302", "v_mov_b32_e64 v1, v2 clamp": "0xd1418001, 0x00000102"}[move]
+    code = load(assembled(re.sub(r"\.long \w+", f".long {words}", UNKNOWN)))
+    found = contained_rules(code, code.kernel())
+    assert found.mnemonics == ("s_endpgm", "v_mov_b32")
+    assert found.weakest.name == level
+    assert found.with_executed(["v_mov_b32"]).weakest.name == level
+
+
 def test_contained_rules_are_weakest_first():
     code = load(compiled(C_SOURCE))
     found = contained_rules(code, code.kernel("add"))
@@ -267,6 +330,11 @@ def test_contained_rules_are_weakest_first():
         ("u64:0xffffffffffffffff", b"\xff" * 8),
         ("f16:0.1", np.float16(0.1).tobytes()),
         ("f64:1", np.float64(1).tobytes()),
+        ("bf16:1.5", ml_dtypes.bfloat16(1.5).tobytes()),
+        ("fp8:448", b"\x7e"),
+        ("bf8:-2", b"\xc0"),
+        ("e8m0:8", b"\x82"),
+        ("float8_e4m3fnuz:1", b"\x40"),
     ],
 )
 def test_numbers(text, value):
@@ -280,6 +348,9 @@ def test_numbers(text, value):
         ("i32:1.5", "'1.5' is not a whole number"),
         ("f32:x", "'x' is not a number"),
         ("f16:70000", "70000 overflows the type; write inf"),
+        ("fp8:1000", "1000 overflows the type"),
+        ("float9:1", "cannot read --arg 'float9:1'"),
+        ("zeros:float9:4:y.npy", "types u8, .*, f64, bf16, fp8, bf8, e8m0"),
         ("a:b", "cannot read --arg 'a:b'"),
         ("x.npy:y.npy:z.npy", "cannot read --arg"),
     ],

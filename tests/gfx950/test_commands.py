@@ -125,6 +125,27 @@ def test_isa_json_lists_the_same(gfx950):
     assert {i["name"] for i in found["instructions"]} == set(load())
 
 
+@pytest.mark.parametrize(
+    ("pattern", "names"),
+    [
+        ("v_mul_legacy_f??", ["v_mul_legacy_f32"]),
+        ("s_[lm]ul_i32", ["s_mul_i32"]),
+        ("ds_read_b*_tr_b*", ["ds_read_b64_tr_b4", "ds_read_b96_tr_b6", "ds_read_b64_tr_b8", "ds_read_b64_tr_b16"]),
+    ],
+)
+def test_isa_lists_those_of_a_pattern(gfx950, pattern, names):
+    found = json.loads(gfx950("isa", pattern, "--json")[1])["instructions"]
+    assert [row["name"] for row in found] == names
+    out = gfx950("isa", pattern)[1]
+    assert out.endswith(f"{len(names)} instruction{'s' * (len(names) > 1)}; `gfx950 isa NAME` describes one\n")
+
+
+def test_a_pattern_that_fits_nothing(gfx950):
+    code, out, err = gfx950("isa", "v_*_q7")
+    assert (code, out) == (2, "")
+    assert "no instruction fits 'v_*_q7'; `gfx950 isa` lists all" in err
+
+
 def test_isa_describes_an_instruction(gfx950):
     code, out, _ = gfx950("isa", "v_exp_f32")
     assert code == 0
@@ -252,6 +273,10 @@ def test_an_unknown_command_exits_with_2_and_the_nearest_name(gfx950):
     code, out, err = gfx950("layot")
     assert (code, out) == (2, "")
     assert "there is no command 'layot'; did you mean layout?" in err
+    code, out, err = gfx950("golden", "chekc")
+    assert (code, out) == (2, "")
+    assert "there is no command 'chekc'; did you mean check?" in err
+    assert "there are: check, list, record" in gfx950("golden", "xyzzy")[2]
 
 
 @pytest.mark.parametrize(

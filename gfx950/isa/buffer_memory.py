@@ -284,7 +284,7 @@ def buffer_store_format_d16_hi_x(buffer: Buffer, data0: U32) -> None:
 # ---- caches ----------------------------------------------------------------------------------------------------------
 
 
-@mubuf("buffer_wbl2", 40, flow="nothing")
+@mubuf("buffer_wbl2", 40)  # no flow: like the stores that it completes it is waited for by vmcnt
 def buffer_wbl2() -> None:
     """Writes caches back: memory is coherent here. [9.1.10, 12.13]"""
 

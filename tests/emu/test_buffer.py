@@ -73,7 +73,7 @@ def instruction_text(instruction, rng):
 def program(part):
     """The kernel of some definitions, and for each whether it is an atomic and has an index."""
     rng = random.Random(part)
-    wanted = [i for i in load().values() if i.encoding in ("MUBUF", "MUBUF_LDS", "MTBUF") and not i.flow]
+    wanted = [i for i in load().values() if i.encoding in ("MUBUF", "MUBUF_LDS", "MTBUF") and i.parameter("buffer")]
     body, kinds = [START], []
     for number, instruction in enumerate(wanted[part::PARTS]):
         text, idxen = instruction_text(instruction, rng)
@@ -281,3 +281,32 @@ def test_lanes_whose_lds_place_does_not_exist_are_not_read(engine):
     device.load(code)["k"].launch(Geometry.of_blocks(1, 64), struct.pack("<IIIIQ", *descriptor, device.map(out)))
     assert (out[:832] == 0).all()
     assert (out[832:].view(np.uint32) == data[:48]).all()
+
+
+LATE = """
+s_load_dwordx4 s[8:11], s[0:1], 0x0
+s_load_dwordx2 s[16:17], s[0:1], 0x10
+v_lshlrev_b32 v2, 2, v0
+s_mov_b32 m0, 0
+s_waitcnt lgkmcnt(0)
+buffer_load_dword v2, s[8:11], 0 offen lds
+{}
+s_waitcnt vmcnt(1)
+ds_read_b32 v3, v2
+s_waitcnt lgkmcnt(0)
+global_store_dword v2, v3, s[16:17]
+s_endpgm
+"""
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(("second", "landed"), [("buffer_wbl2 sc1", True), ("buffer_inv sc1", False)])
+def test_data_land_in_lds_when_vmcnt_says(engine, second, landed):
+    """vmcnt(1) retires the load only if one more instruction that it counts was issued behind it."""
+    code = assemble_kernel(LATE.format(second), ".amdhsa_group_segment_fixed_size 1024")
+    device = Device(RunOptions(engine=engine))
+    data, out = np.arange(1, 65, dtype=np.uint32), np.full(64, 7, np.uint32)
+    base = device.map(data)
+    arguments = struct.pack("<IIIIQ", base & 0xFFFFFFFF, base >> 32, data.nbytes, 0x27000, device.map(out))
+    device.load(code)["k"].launch(Geometry.of_blocks(1, 64), arguments)
+    assert (out == (data if landed else 0)).all()

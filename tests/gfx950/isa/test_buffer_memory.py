@@ -563,7 +563,7 @@ def instruction_text(instruction):
     fields = {"offset": 0xABC, "offen": 1, "idxen": 1, "sc0": 1, "sc1": 1, "nt": 1, "vaddr": 6, "srsrc": 5}
     fields |= {"soffset": 33, "op": instruction.opcode}
     tail = "v[6:7], s[20:23], s33 idxen offen offset:0xabc sc0 sc1 nt"
-    if instruction.flow:
+    if not instruction.parameter("buffer"):
         return f"{instruction.name} sc0 sc1", {"op": instruction.opcode, "sc0": 1, "sc1": 1}
     if instruction.encoding == "MUBUF_LDS":
         return f"{instruction.name.removesuffix('_lds')} {tail} lds", fields | {"lds": 1}

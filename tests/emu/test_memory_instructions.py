@@ -153,6 +153,20 @@ def scalar_stores():
     yield "s_atomic_cmpswap s[40:41], s[4:5], 0x100 glc\ns_atomic_add s42, s[4:5], 0x104"
 
 
+def scalar_buffers():
+    """Stores and atomics into a buffer of 84 bytes, some of them past its end, and scratch accesses."""
+    yield "s_mov_b32 s12, s6\ns_and_b32 s13, s7, 0xffff\ns_movk_i32 s14, 0x54\ns_mov_b32 s15, 0x27000"
+    yield "s_mov_b32 s40, 5\ns_mov_b32 s41, 6\ns_mov_b32 s42, 7\ns_mov_b32 s43, 8\ns_movk_i32 s44, 2"
+    for offset in (0, 24, 72, 76, 80, 84):
+        yield f"s_buffer_store_dwordx4 s[40:43], s[12:15], {offset:#x}\ns_buffer_store_dword s44, s[12:15], {offset:#x}"
+    for number, name in enumerate(INTEGER):
+        yield f"s_buffer_atomic_{name} s40, s[12:15], {8 * number:#x} glc"
+        yield f"s_buffer_atomic_{name}_x2 s[42:43], s[12:15], {8 * number:#x} glc"
+        yield f"s_waitcnt lgkmcnt(0)\ns_scratch_store_dwordx4 s[40:43], s[6:7], s44 offset:{16 * number:#x}"
+    yield "s_buffer_atomic_cmpswap s[40:41], s[12:15], 0x50 glc\ns_buffer_atomic_cmpswap_x2 s[40:43], s[12:15], 0x50"
+    yield "s_scratch_load_dwordx2 s[46:47], s[6:7], s44\ns_waitcnt lgkmcnt(0)\ns_store_dwordx2 s[46:47], s[6:7], 0x400"
+
+
 def loads_to_lds():
     for number, name in enumerate(("ubyte", "sbyte", "ushort", "sshort", "dword", "dwordx3", "dwordx4")):
         yield f"s_movk_i32 m0, {0x100 * number}\n{PARTIAL}\nglobal_load_lds_{name} v1, s[4:5] offset:{number}\n{FULL}"
@@ -161,6 +175,7 @@ def loads_to_lds():
 
 FAMILIES = {
     "scalar stores": scalar_stores,
+    "scalar buffers": scalar_buffers,
     "loads to lds": loads_to_lds,
     "loads": loads,
     "buffer loads": buffer_loads,

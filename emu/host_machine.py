@@ -26,7 +26,7 @@ from emu.errors import (
     out_of_steps,
     stopped_itself,
 )
-from emu.host_code import HostCode, Translation
+from gfx950.host_code import HostCode, Translation
 from emu.host_memory import LATE_BYTES, LATE_ENTRIES
 from emu.launch_state import Dimensions, Launch, WaveState, residents, waves
 from emu.memory import Memory

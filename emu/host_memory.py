@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 
-from emu.host_code import HostCode, Translation
+from gfx950.host_code import HostCode, Translation
 from emu.translate import CHANGES, MEMORY_FUNCTIONS, MODE_TABLES
 
 LDS, LDS_BYTES, TABLE = range(3)

@@ -1,23 +1,29 @@
 """Big instruction bodies as host functions that both engines call by address.
 
 A native works on whole registers: `inputs` is [n_in][64] uint32 (register-major, 64 lanes), `outputs` [n_out][64],
-and `parameters` is one packed integer whose meaning the native documents. Bodies are numba functions, compiled on
-first use and kept in numba's disk cache. Nothing here imports numba before a native is used.
+and `parameters` is one packed integer whose meaning the native documents. Bodies are numba functions, compiled on first
+use; the code is kept with the other translations (`gfx950.host_code`), so that later processes need no numba at all.
 """
 
 from __future__ import annotations
 
+import ctypes
 import functools
+import hashlib
 import importlib
+import importlib.metadata
 import os
+import re
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from gfx950.host_code import HostCode, Translation
 from gfx950.lanes import LANES
 
 Body = Callable[[Any, Any, Any], None]
@@ -74,8 +80,10 @@ class Native:
     """One host function of signature `void(uint32* inputs, uint32* outputs, int64 parameters)`.
 
     The two blocks must not overlap. name: its key in `NATIVES`. n_in, n_out: registers read and written. body: the
-    Python source of the function, or "module:attribute" where to find it, imported on first use.
+    Python source of the function, or "module:attribute" where to find it, imported when it must be compiled.
     """
+
+    kept = True  # whether the compiled code may be kept for later processes
 
     def __init__(self, name: str, n_in: int, n_out: int, body: Body | str) -> None:
         self.name, self.n_in, self.n_out = name, n_in, n_out
@@ -92,23 +100,12 @@ class Native:
         return function
 
     @functools.cached_property
-    def host_function(self) -> Any:
-        """The compiled numba `CFunc`, from the disk cache where it is there."""
-        types: Any = importlib.import_module("numba.core.types")
-        make: Any = importlib.import_module("numba.core.ccallback").CFunc
-        body = self._function()
-        words = types.CPointer(types.uint32)
-        signature = types.void(words, words, types.int64)
-        function = make(body, (signature.args, signature.return_type), locals={}, options={"error_model": "numpy"})
-        function.enable_caching()
-        watch_sources(function._cache, body)
-        function.compile()
-        return function
-
-    @property
     def address(self) -> int:
         """The address of the host function, valid for the life of the process."""
-        return int(self.host_function.address)
+        code = _host_code()
+        named = self.kept and isinstance(self._body, str)
+        key = f"native|{self._body}|{_sources_digest()}|{importlib.metadata.version('numba')}" if named else None
+        return code.address(code.add(lambda: _translation(self._function()), key)["symbol"])
 
     def __call__(self, inputs: npt.NDArray[np.uint32], parameters: int = 0) -> npt.NDArray[np.uint32]:
         """Runs the native on `inputs`, uint32 of shape (..., n_in, 64); returns uint32 of shape (..., n_out, 64).
@@ -151,9 +148,79 @@ def native(name: str, n_in: int, n_out: int) -> Callable[[Body], Native]:
     return lambda body: declare(name, n_in, n_out, body)
 
 
+# ---- code ------------------------------------------------------------------------------------------------------------
+
+_LOOP = """
+define void @run_items(ptr %function, ptr %inputs, ptr %outputs, i64 %count, i64 %in, i64 %out, i64 %parameters) {
+entry:
+  %none = icmp eq i64 %count, 0
+  br i1 %none, label %done, label %item
+item:
+  %i = phi i64 [ 0, %entry ], [ %next, %item ]
+  %from = phi ptr [ %inputs, %entry ], [ %from.next, %item ]
+  %to = phi ptr [ %outputs, %entry ], [ %to.next, %item ]
+  call void %function(ptr %from, ptr %to, i64 %parameters)
+  %from.next = getelementptr i8, ptr %from, i64 %in
+  %to.next = getelementptr i8, ptr %to, i64 %out
+  %next = add i64 %i, 1
+  %more = icmp ult i64 %next, %count
+  br i1 %more, label %item, label %done
+done:
+  ret void
+}
+"""
+
+
+@functools.cache
+def _host_code() -> HostCode:
+    return HostCode(opt=3)
+
+
 @functools.cache
 def _item_loop() -> Callable[..., None]:
-    from gfx950.arithmetic import native_loop
+    """The loop that runs a native over many items."""
+    code = _host_code()
+    code.add(lambda: Translation(_LOOP), f"native loop|{hashlib.sha256(_LOOP.encode()).hexdigest()}")
+    kinds = [ctypes.c_void_p] * 3 + [ctypes.c_int64] * 4
+    return ctypes.CFUNCTYPE(None, *kinds)(code.address("run_items"))
 
-    loop: Callable[..., None] = native_loop.run_items
-    return loop
+
+@functools.cache
+def _sources_digest() -> str:
+    """A digest of every file that a native's body can be made of."""
+    folder = Path(__file__).parent
+    total = hashlib.sha256()
+    for path in (*sorted(folder.glob("*.py")), folder.parent / "formats.py", folder.parent / "layouts.py"):
+        total.update(path.read_bytes())
+    return total.hexdigest()
+
+
+def _translation(body: Body) -> Translation:
+    """The LLVM text that numba makes of a body, with a plain C function around it."""
+    numba: Any = importlib.import_module("numba")
+    types: Any = importlib.import_module("numba.core.types")
+    words = types.CPointer(types.uint32)
+    make = numba.njit(
+        types.void(words, words, types.int64), error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True
+    )
+    (made,) = make(body).overloads.values()
+    text, inner = str(made.library.get_llvm_str()), made.fndesc.llvm_func_name
+    for name, intrinsic in _MATHEMATICS.items():
+        text = re.sub(rf"@{name}\b", f"@{intrinsic}", text)
+    foreign = re.findall(r"^declare .*@(?!llvm\.)([\w.]+)", text, re.MULTILINE)
+    if foreign:
+        raise ValueError(f"native {body.__name__} calls {', '.join(foreign)}, which translated code does not have")
+    symbol = f"native_{hashlib.sha256(text.encode()).hexdigest()[:24]}"
+    return Translation(f"{text}\n{_WRAPPER.format(symbol=symbol, inner=inner)}", {"symbol": symbol})
+
+
+_MATHEMATICS = {"sqrt": "llvm.sqrt.f64", "sqrtf": "llvm.sqrt.f32"}  # functions that hosts have as instructions
+# numba's own convention: a place for the result and one for an exception come first; a body has neither.
+_WRAPPER = """
+define void @{symbol}(ptr %inputs, ptr %outputs, i64 %parameters) {{
+  %result = alloca ptr
+  %raised = alloca ptr
+  %status = call i32 @"{inner}"(ptr %result, ptr %raised, ptr %inputs, ptr %outputs, i64 %parameters)
+  ret void
+}}
+"""

@@ -100,6 +100,8 @@ DEFAULTS: dict[str, Native] = {
 class TableNative(Native):
     """A native that looks results up in a table of this process; compiled anew each time, since it holds an address."""
 
+    kept = False
+
     def __init__(self, mnemonic: str, results: Words, evidence: Rule, kind: str, *numbers: int) -> None:
         super().__init__(mnemonic, 1, 1, _default_body(mnemonic))
         self.results, self.rule = results, evidence
@@ -112,12 +114,6 @@ class TableNative(Native):
         lane = (transcendental_lanes.LANE_FUNCTIONS | trigonometric_lanes.LANE_FUNCTIONS)[self.name]
         body: Body = make(lane, int(self.results.ctypes.data), *self._numbers)
         return body
-
-    @functools.cached_property
-    def host_function(self) -> Any:
-        from numba import cfunc
-
-        return cfunc("void(CPointer(uint32), CPointer(uint32), int64)", error_model="numpy")(self._function())
 
 
 def use_table(

@@ -11,7 +11,7 @@ import pytest
 
 from emu.engines.host_engine import HostEngine, Value
 from emu.engines.numpy_engine import NumpyEngine
-from emu.host_code import HostCode, Translation
+from gfx950.host_code import HostCode, Translation
 from gfx950.lanes import Mode, infinity_bits
 
 ARITHMETIC = {"fadd": 2, "fsub": 2, "fmul": 2, "fdiv": 2, "fma": 3, "fsqrt": 1}

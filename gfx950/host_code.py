@@ -46,19 +46,26 @@ class HostCode:
         self.key = "|".join((VERSION, cpu, features, str(opt), version, platform.machine()))
         self.engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), self.machine)
 
-    def add(self, make: Callable[[], Translation], key: str) -> dict[str, Any]:
-        """Makes the functions of a module available and returns its notes. make() runs only when `key` is not kept."""
+    def add(self, make: Callable[[], Translation], key: str | None) -> dict[str, Any]:
+        """Makes the functions of a module available and returns its notes. make() runs only when `key` is not kept;
+        what has no key is not kept."""
+        notes, data = self._made(make) if key is None else self._kept(make, key)
+        self.engine.add_object_file(self.llvm.object_file.ObjectFileRef.from_data(data))
+        self.engine.finalize_object()
+        return notes
+
+    def _made(self, make: Callable[[], Translation]) -> tuple[dict[str, Any], bytes]:
+        made = make()
+        return made.notes, self._compile(made.text)
+
+    def _kept(self, make: Callable[[], Translation], key: str) -> tuple[dict[str, Any], bytes]:
         digest = hashlib.sha256(f"{self.key}|{key}".encode()).hexdigest()
         path = cache_folder() / f"{digest}.gfx950"
         kept = _read(path)
         if kept is None:
-            made = make()
-            kept = made.notes, self._compile(made.text)
+            kept = self._made(make)
             _keep(path, *kept)
-        notes, data = kept
-        self.engine.add_object_file(self.llvm.object_file.ObjectFileRef.from_data(data))
-        self.engine.finalize_object()
-        return notes
+        return kept
 
     def _compile(self, text: str) -> bytes:
         module = self.llvm.parse_assembly(text)

@@ -8,7 +8,7 @@ from kernel_builds import assemble_kernel, compile_c
 
 from emu import host_machine
 from emu.dispatch import Device, RunOptions
-from emu.host_code import HostCode, Translation, cache_folder
+from gfx950.host_code import HostCode, Translation, cache_folder
 
 TEXT = "define i64 @seven() {\n  ret i64 7\n}\n"
 

@@ -6,6 +6,7 @@ import struct
 import numpy as np
 import pytest
 from kernel_builds import assemble_kernel, compile_c
+from llvm_tools import linked, object_of
 
 from emu.dispatch import Device, RunOptions
 from emu.errors import MemoryFault
@@ -310,3 +311,83 @@ def test_data_land_in_lds_when_vmcnt_says(engine, second, landed):
     arguments = struct.pack("<IIIIQ", base & 0xFFFFFFFF, base >> 32, data.nbytes, 0x27000, device.map(out))
     device.load(code)["k"].launch(Geometry.of_blocks(1, 64), arguments)
     assert (out == (data if landed else 0)).all()
+
+
+# LLVM IR, for the intrinsics that C does not reach. 0x50fac: 8_8_8_8 unorm, identity; formats: DFMT | NFMT << 4.
+FORMATS = """
+target triple = "amdgcn-amd-amdhsa"
+@shared = internal addrspace(3) global [1024 x i8] poison, align 16
+declare i32 @AMD.workitem.id.x()
+declare void @AMD.s.waitcnt(i32)
+declare RSRC @AMD.make.buffer.rsrc.p8.p1(GLOBAL, i16, i64, i32)
+declare <4 x float> @AMD.struct.ptr.buffer.load.format.v4f32(RSRC, i32, i32, i32, i32)
+declare <4 x half> @AMD.struct.ptr.buffer.load.format.v4f16(RSRC, i32, i32, i32, i32)
+declare void @AMD.struct.ptr.tbuffer.store.v4f32(<4 x float>, RSRC, i32, i32, i32, i32, i32)
+declare void @AMD.struct.ptr.buffer.store.format.v4f16(<4 x half>, RSRC, i32, i32, i32, i32)
+declare i32 @AMD.raw.ptr.buffer.atomic.cmpswap.i32(i32, i32, RSRC, i32, i32, i32)
+declare void @AMD.raw.ptr.buffer.load.lds(RSRC, ptr addrspace(3), i32, i32, i32, i32, i32)
+
+define amdgpu_kernel void @formats(GLOBAL %in, GLOBAL %wide, GLOBAL %same, i32 %n) #0 {
+  %i = call i32 @AMD.workitem.id.x()
+  %records = zext i32 %n to i64
+  %a = call RSRC @AMD.make.buffer.rsrc.p8.p1(GLOBAL %in, i16 4, i64 %records, i32 331692)
+  %b = call RSRC @AMD.make.buffer.rsrc.p8.p1(GLOBAL %wide, i16 8, i64 64, i32 331692)
+  %c = call RSRC @AMD.make.buffer.rsrc.p8.p1(GLOBAL %same, i16 4, i64 64, i32 331692)
+  %x = call <4 x float> @AMD.struct.ptr.buffer.load.format.v4f32(RSRC %a, i32 %i, i32 0, i32 0, i32 0)
+  %h = call <4 x half> @AMD.struct.ptr.buffer.load.format.v4f16(RSRC %a, i32 %i, i32 0, i32 0, i32 0)
+  call void @AMD.struct.ptr.tbuffer.store.v4f32(<4 x float> %x, RSRC %b, i32 %i, i32 0, i32 0, i32 124, i32 0)
+  call void @AMD.struct.ptr.buffer.store.format.v4f16(<4 x half> %h, RSRC %c, i32 %i, i32 0, i32 0, i32 0)
+  ret void
+}
+define amdgpu_kernel void @others(GLOBAL %in, GLOBAL %out, GLOBAL %word, i32 %n) #0 {
+  %i = call i32 @AMD.workitem.id.x()
+  %bytes = zext i32 %n to i64
+  %a = call RSRC @AMD.make.buffer.rsrc.p8.p1(GLOBAL %in, i16 0, i64 %bytes, i32 159744)
+  %w = call RSRC @AMD.make.buffer.rsrc.p8.p1(GLOBAL %word, i16 0, i64 4, i32 159744)
+  %at = mul i32 %i, 16
+  call void @AMD.raw.ptr.buffer.load.lds(RSRC %a, ptr addrspace(3) @shared, i32 16, i32 %at, i32 0, i32 0, i32 0)
+  %next = add i32 %i, 1
+  %old = call i32 @AMD.raw.ptr.buffer.atomic.cmpswap.i32(i32 %next, i32 %i, RSRC %w, i32 0, i32 0, i32 0)
+  call void @AMD.s.waitcnt(i32 0)
+  %from = getelementptr i8, ptr addrspace(3) @shared, i32 %at
+  %data = load <4 x i32>, ptr addrspace(3) %from, align 16
+  %sum = insertelement <4 x i32> %data, i32 %old, i32 3
+  %to = getelementptr i8, GLOBAL %out, i32 %at
+  store <4 x i32> %sum, GLOBAL %to, align 16
+  ret void
+}
+attributes #0 = { "amdgpu-flat-work-group-size"="64,64" }
+"""
+
+
+def compiled_ir():
+    text = FORMATS
+    for short, long in (("RSRC", "ptr addrspace(8)"), ("GLOBAL", "ptr addrspace(1)"), ("AMD.", "llvm.amdgcn.")):
+        text = text.replace(short, long)
+    return linked(object_of(text, "-mcpu=gfx950", "-O2", "-nogpulib", language="ir"))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_compiled_format_intrinsics(engine):
+    """Bytes as unorm to f16 and back: f16 holds every n / 255 well enough to give n again."""
+    data = np.frombuffer(random.Random("texels").randbytes(256), dtype=np.uint8).copy()
+    wide, same = np.zeros(256, np.float16), np.full(256, 0xEE, np.uint8)
+    kernel = Device(RunOptions(engine=engine)).load(compiled_ir())["formats"]
+    kernel[1, 64](data, wide, same, np.int32(50))
+    known = np.where(np.arange(256) < 200, data, 0)
+    ratio = (known.astype(np.float32) / np.float32(255)).astype(np.float16)
+    assert (wide.view(np.uint16) == ratio.view(np.uint16)).all()
+    assert (same == known).all()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_compiled_loads_to_lds_and_compare_exchange(engine):
+    """Lane after lane finds the number that the one before left."""
+    data = np.arange(1000, 1256, dtype=np.uint32)
+    out, word = np.zeros(256, np.uint32), np.zeros(1, np.uint32)
+    kernel = Device(RunOptions(engine=engine)).load(compiled_ir())["others"]
+    kernel[1, 64](data, out, word, np.int32(1024 - 12))
+    want = np.where(np.arange(256) < 253, data, 0)
+    want[3::4] = np.arange(64)
+    assert out.tolist() == want.tolist()
+    assert word[0] == 64

@@ -50,7 +50,7 @@ def test_conversions():
 
 
 def philox(seed, offset, rounds):
-    """Philox 4x32, written from its definition (Salmon et al., SC 2011), on arrays of 64-bit seeds and 32-bit offsets."""
+    """Philox 4x32, from its definition (Salmon et al., SC 2011), on arrays of 64-bit seeds and 32-bit offsets."""
     c = [offset, 0 * offset, 0 * offset, 0 * offset]
     low = np.uint64(0xFFFFFFFF)
     k = [seed & low, seed >> np.uint64(32)]

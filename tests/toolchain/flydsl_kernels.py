@@ -74,7 +74,8 @@ def _build_all(source: Path, folder: Path) -> None:
 @functools.cache
 def built(source: Path) -> Path:
     """The folder with the builds of one file, made once for each text of it. Raises FlyDslError."""
-    key = hashlib.sha256(b"|".join([str(version()).encode(), PROGRAM.read_bytes(), source.read_bytes()])).hexdigest()
+    texts = [path.read_bytes() for path in (source, *sorted(PROGRAM.parent.glob("flydsl*.py")))]
+    key = hashlib.sha256(b"|".join([str(version()).encode(), *texts])).hexdigest()
     folder = FOLDER / f"flydsl-{source.stem}-{key[:24]}"
     FOLDER.mkdir(exist_ok=True)
     with Path(f"{folder}.lock").open("w") as lock:  # test processes run side by side

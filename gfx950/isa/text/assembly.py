@@ -19,7 +19,6 @@ from gfx950.isa.text.syntax import Syntax
 
 Symbols = Mapping[str, int]
 _LABEL = re.compile(r"\s*([A-Za-z_.$][\w.$@]*)\s*:(?!\w)")
-_SYMBOL = re.compile(r"([A-Za-z_.$][\w.$@]*)\s*(?:([-+])\s*(\w+))?")
 _DATA = {".long": 4, ".short": 2, ".byte": 1, ".quad": 8}
 
 
@@ -125,8 +124,8 @@ def _data(statement: _Statement, directive: str, rest: str) -> bytes:
 
 
 class _Misread(Exception):
-    """A way of writing that a statement is not: the column, and why. understood: how likely this way was meant, 0 where
-    a modifier that makes it is missing, 1 where the number of operands is wrong, 2 where they are all there."""
+    """A way of writing that a statement is not: the column, and why. understood: how likely this way was meant, 1 where
+    operands or a modifier that makes it are missing, 2 where they are all there."""
 
     def __init__(self, column: int, message: str, understood: int = 2) -> None:
         super().__init__(column, message)
@@ -143,8 +142,10 @@ def _read(syntax: Syntax, statement: _Statement, rest: str, symbols: Symbols) ->
         slot.put(decoded, value)
     start = len(statement.text) - len(rest)
     words = [_Word(rest.strip(), start, False)] if syntax.any_operands else _words(rest, start)
-    texts = _read_modifiers(syntax, decoded, words, len(statement.text))
-    for operand, word in zip(_operands(syntax, texts, len(statement.text)), texts, strict=True):
+    texts, seen = _read_modifiers(syntax, decoded, words)
+    operands = _operands(syntax, texts, len(statement.text))
+    _check_required(syntax, seen, len(statement.text))
+    for operand, word in zip(operands, texts, strict=True):
         with _at(word):
             _read_operand(operand, decoded, word.text, symbols, statement)
     for slot, value in syntax.fixed:
@@ -188,21 +189,19 @@ def _read_operand(operand: Operand, decoded: Decoded, text: str, symbols: Symbol
     if not isinstance(operand, Branch) or re.fullmatch(r"[-+]?\d\w*", text):
         operand.read(decoded, text)
         return
-    match = _SYMBOL.fullmatch(text)
-    if match is None or match[1] not in symbols:
+    if text not in symbols:
         raise TextProblem(f"expected a distance in words or a known label, found {text!r}")
     statement.relative = True
     if statement.pc is None:
         return
-    more = parse_integer(f"{match[2]}{match[3]}") if match[2] else 0
-    distance, left = divmod(symbols[match[1]] + more - decoded.pc - 4, 4)
+    distance, left = divmod(symbols[text] - decoded.pc - 4, 4)
     if left or not -0x8000 <= distance <= 0x7FFF:
         raise TextProblem(f"{text} is {4 * distance + left} bytes away: a branch reaches words within -32768..32767")
     operand.read(decoded, str(distance))
 
 
-def _read_modifiers(syntax: Syntax, decoded: Decoded, words: list[_Word], end: int) -> list[_Word]:
-    """Reads what are modifiers of this way; gives back the rest, the operands."""
+def _read_modifiers(syntax: Syntax, decoded: Decoded, words: list[_Word]) -> tuple[list[_Word], list[Modifier]]:
+    """Reads what are modifiers of this way; gives back the rest, the operands, and the modifiers seen."""
     table = {name: modifier for modifier in syntax.modifiers for name in modifier.words}
     operands: list[_Word] = []
     seen: list[Modifier] = []
@@ -217,18 +216,17 @@ def _read_modifiers(syntax: Syntax, decoded: Decoded, words: list[_Word], end: i
         seen.append(modifier)
         with _at(word):
             modifier.read(decoded, head + colon, argument.strip())
-    for modifier in _required(syntax):
+    return operands, seen
+
+
+def _check_required(syntax: Syntax, seen: list[Modifier], end: int) -> None:
+    """The modifiers that the text must have: those so marked, and the flags that are fixed to 1."""
+    flags = [m for m in syntax.modifiers if isinstance(m, Flag) and (m.slot, 1) in syntax.fixed]
+    for modifier in (*syntax.required, *flags):
         if modifier not in seen:
             names = modifier.words
             needed = names[0] if len(names) == 1 else f"one of {', '.join(names)}"
-            raise _Misread(end, f"{syntax.mnemonic} with these operands needs {needed}", 0)
-    return operands
-
-
-def _required(syntax: Syntax) -> list[Modifier]:
-    """The modifiers that the text must have: those so marked, and the flags that are fixed to 1."""
-    flags = [m for m in syntax.modifiers if isinstance(m, Flag) and (m.slot, 1) in syntax.fixed]
-    return [*syntax.required, *flags]
+            raise _Misread(end, f"{syntax.mnemonic} with these operands needs {needed}", 1)
 
 
 def _words(rest: str, start: int) -> list[_Word]:

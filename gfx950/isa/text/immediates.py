@@ -194,7 +194,12 @@ class IndexMode:
 
 
 def swizzle_text(offset: int) -> str:
-    """A DS_SWIZZLE offset as swizzle(...), or as a number where it has no such text. [CDNA4 ISA 12.12]"""
+    """A DS_SWIZZLE offset as swizzle(...), or as a number where that would not give the same bits. [CDNA4 ISA 12.12]"""
+    text = _swizzle_name(offset)
+    return text if swizzle_offset(text) == offset else str(offset)
+
+
+def _swizzle_name(offset: int) -> str:
     if offset >= 0xE000:
         return f"swizzle(FFT,{offset & 31})"
     if offset >= 0xC000:

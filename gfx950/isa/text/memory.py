@@ -57,7 +57,7 @@ def _scalar_offsets(instruction: Instruction, first: tuple[Operand, ...], signed
     glc: tuple[Modifier, ...] = () if instruction.flow else (Flag("glc", bit("glc", 0)),)
     bits = 21 if signed else 20
     immediate = Number(offset, bits, signed=signed, hexadecimal="always")
-    with_register = Value("offset", offset, bits, signed=signed, hexadecimal=True, default=None)
+    with_register = Value("offset", offset, bits, signed=signed, hexadecimal=0, default=None)
     register = Field("offset", count=7)
     ways: tuple[tuple[Operand, tuple[Modifier, ...], int, int], ...] = (
         (immediate, (), 1, 0),

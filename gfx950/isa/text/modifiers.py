@@ -53,13 +53,14 @@ class Flag:
 
 @dataclass(frozen=True)
 class Value:
-    """name:number. count: its bits; default: what is left unsaid (None: nothing is)."""
+    """name:number. count: its bits; hexadecimal: from which number on it is printed so (None: never); default: what is
+    left unsaid (None: nothing is)."""
 
     name: str
     slot: Slot
     count: int
     signed: bool = False
-    hexadecimal: bool = False
+    hexadecimal: int | None = None
     default: int | None = 0
 
     @property
@@ -74,7 +75,8 @@ class Value:
             return ""
         if self.signed and value >> self.count - 1:
             value -= 1 << self.count
-        return f"{self.name}:{hex(value) if self.hexadecimal else value}"
+        in_hexadecimal = self.hexadecimal is not None and abs(value) >= self.hexadecimal
+        return f"{self.name}:{hex(value) if in_hexadecimal else value}"
 
     def read(self, decoded: Decoded, word: str, argument: str) -> None:
         """A number that fits."""

@@ -151,9 +151,9 @@ class Word:
 class Source:
     """A source code: scalar register, constant, literal, and from 256 on a vector register.
 
-    kind: f16 bf16 f32 f64 i16 i32 i64, what constants of the operand are. files: the vector files it may name ("" for
-    none); acc: the bit that says a. scalars: whether scalar registers may stand there, constants: whether constants;
-    literal: whether a literal may follow. offset: the field's code for v0. follows: as in `Vector`.
+    kind: f16 bf16 f16x2 bf16x2 f32 f64 i16 i32 i64, what constants of the operand are. files: the vector files it may
+    name ("" for none); acc: the bit that says a. scalars: whether scalar registers may stand there, constants: whether
+    constants; literal: whether a literal may follow. offset: the field's code for v0. follows: as in `Vector`.
     """
 
     slot: Slot
@@ -240,13 +240,16 @@ def constant(text: str, kind: str) -> tuple[int | None, int]:
     return _float_constant(float(text), kind)
 
 
+# Formats whose integers may be written without their sign: 0xffffffff is -1.
+_SIGNED = {"f16": 16, "bf16": 16, "f16x2": 32, "bf16x2": 32, "i32": 32, "f32": 32}
+
+
 def _integer_constant(value: int, kind: str) -> tuple[int | None, int]:
     """An integer as LLVM takes it: a small one is itself, others are the bits of the operand's format (for f64 the
     high 32 bits of it)."""
-    small = value
-    for width in {"f16": (16,), "bf16": (16,), "i32": (32,), "f32": (32,)}.get(kind, ()):
-        small = value - (1 << width) if value >> width - 1 == 1 else value
-    code = registers.integer_code(small)
+    width = _SIGNED.get(kind)
+    negative = width is not None and value >> width - 1 == 1
+    code = registers.integer_code(value - (1 << (width or 0)) if negative else value)
     if code is None:
         code = registers.inline_code(value << 32 if kind == "f64" and 0 <= value < 1 << 32 else value, kind)
     return code, value
@@ -255,7 +258,7 @@ def _integer_constant(value: int, kind: str) -> tuple[int | None, int]:
 def _float_constant(value: float, kind: str) -> tuple[int | None, int]:
     bits = registers.float_bits(value, kind)
     code = registers.inline_code(bits, kind)
-    if kind == "bf16" and registers.inline_code(registers.float_bits(value, "f32"), "f32") == registers.TWO_PI:
+    if kind.startswith("bf16") and registers.inline_code(registers.float_bits(value, "f32"), "f32") == registers.TWO_PI:
         code = registers.TWO_PI  # the hardware's constant is cut to bf16, not rounded
     if code is None and kind in ("f64", "i64"):
         if bits & 0xFFFFFFFF:

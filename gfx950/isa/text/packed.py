@@ -20,7 +20,7 @@ ACC_CD = bit("acc_cd", 0)
 def packed(instruction: Instruction) -> tuple[Syntax, ...]:
     """VOP3P but for matrices. The mixed-precision ones write NEG_HI as an absolute value."""
     mixed = instruction.name.startswith("v_fma_mix")
-    operands: list[Operand] = [Vector(Field("vdst"), registers_of(instruction, instruction.results[0]))]
+    operands: list[Operand] = [Vector(Field("vdst"), registers_of(instruction, r)) for r in instruction.results]
     indexes = []
     for index, parameter in sources_of(instruction):
         kind, words = constants_of(instruction, parameter), registers_of(instruction, parameter)
@@ -28,10 +28,11 @@ def packed(instruction: Instruction) -> tuple[Syntax, ...]:
         operands.append(Signed(source, bit("neg", index), bit("neg_hi", index)) if mixed else source)
         indexes.append(index)
     default = 0 if mixed else 1
-    modifiers = (*_halves(instruction, indexes, default), *(() if mixed else _negations(indexes)))
-    clamp = Flag("clamp", bit("clamp", 0))
+    modifiers = _halves(instruction, indexes, default)
+    if instruction.results:  # V_MFMA_LD_SCALE has none, and no arithmetic to modify
+        modifiers = (*modifiers, *(() if mixed else _negations(indexes)), Flag("clamp", bit("clamp", 0)))
     defaults = ((Field("op_sel_hi"), 3 * default), (Field("op_sel_hi2"), default))
-    return (Syntax(instruction, instruction.name, "VOP3P", tuple(operands), (*modifiers, clamp), defaults=defaults),)
+    return (Syntax(instruction, instruction.name, "VOP3P", tuple(operands), modifiers, defaults=defaults),)
 
 
 def _halves(instruction: Instruction, indexes: list[int], default: int) -> tuple[Modifier, ...]:

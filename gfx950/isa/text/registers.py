@@ -116,7 +116,8 @@ def constant_text(code: int, kind: str) -> str | None:
 
 
 def float_bits(value: float, kind: str) -> int:
-    """The bits of a number in an operand's format: f16, bf16, f64, else f32."""
+    """The bits of a number in an operand's format: f16, bf16 (of pairs too: the low half), f64, else f32."""
+    kind = kind.removesuffix("x2")
     if kind in ("f64", "i64"):
         return int.from_bytes(struct.pack("<d", value), "little")
     if kind == "f16":
@@ -127,6 +128,7 @@ def float_bits(value: float, kind: str) -> int:
 
 def inline_code(bits: int, kind: str) -> int | None:
     """The source code whose inline float constant has these bits in the operand's format."""
+    kind = kind.removesuffix("x2")
     for code, value in INLINE_FLOATS.items():
         if float_bits(value, kind) == bits:
             return code

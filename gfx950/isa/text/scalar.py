@@ -55,7 +55,7 @@ def syntaxes(instruction: Instruction) -> tuple[Syntax, ...]:
     """The ways to write a scalar instruction."""
     if instruction.name == "s_endpgm":
         plain = Syntax(instruction, instruction.name, "SOPP", fixed=((SIMM16, 0),))
-        return plain, Syntax(instruction, instruction.name, "SOPP", (Number(SIMM16, 16, hexadecimal="large"),))
+        return plain, Syntax(instruction, instruction.name, "SOPP", (Number(SIMM16, 16),))
     make = {"SOPP": _sopp, "SOPK": _sopk}.get(instruction.encoding, _sop)
     return (make(instruction),)
 

@@ -56,11 +56,11 @@ def registers_of(instruction: Instruction, item: Parameter) -> int:
     return item.registers
 
 
-_PLACES = {"bf16": "bf16", "bf16_pair": "bf16", "f16_pair": "f16", "mixed": "f16", "f32_pair": "f32"}
+_PLACES = {"bf16": "bf16", "bf16_pair": "bf16x2", "f16_pair": "f16x2", "mixed": "f16", "f32_pair": "f32"}
 
 
 def constants_of(instruction: Instruction, item: Parameter) -> str:
-    """What numbers of an operand are: f16 bf16 f32 f64 i16 i32 i64."""
+    """What numbers of an operand are: f16 bf16 f16x2 bf16x2 f32 f64 i16 i32 i64."""
     kind: Any = item.kind
     if item.place in _PLACES:
         return _PLACES[item.place]
@@ -70,6 +70,8 @@ def constants_of(instruction: Instruction, item: Parameter) -> str:
         return {F16: "f16", F32: "f32", F64: "f64"}[kind]
     if item.place == "f16" and kind.width == 16:
         return "f16"
+    if instruction.encoding == "VOP3P" and kind.width == 64:  # a pair of 32-bit constants
+        return "i32"
     return f"i{kind.width}"
 
 

@@ -38,7 +38,8 @@ UNPRINTED = (
         " emulator obeys them, and text has no word for them",
     ),
     Unprinted("VOP3", ("op_sel",), NO_MODIFIER),
-    Unprinted("VOP3P", ("src1", "src2"), ABSENT),
+    Unprinted("VOP3P", ("src1", "src2", "vdst"), ABSENT),
+    Unprinted("VOP3P", ("clamp",), "V_MFMA_LD_SCALE_B32 has no result"),
     Unprinted(
         "VOP3P",
         ("neg", "neg_hi", "op_sel", "op_sel_hi", "op_sel_hi2"),

@@ -25,7 +25,7 @@ from gfx950.isa.text.operands import (
     Word,
 )
 from gfx950.isa.text.syntax import Syntax, constants_of, registers_of
-from gfx950.lanes import Mask, Words
+from gfx950.lanes import Mask
 
 SOURCES = ("src0", "src1", "src2")
 SELECTS = ("BYTE_0", "BYTE_1", "BYTE_2", "BYTE_3", "WORD_0", "WORD_1", "DWORD")
@@ -76,13 +76,10 @@ def _source(instruction: Instruction, parameter: Parameter, literal: bool) -> So
         return Vector(slot, words, "a", offset=256)
     if parameter.place == "scalar":
         return Source(slot, words, "i32", files="")
-    if instruction.name in VECTOR_ONLY or _is_wide_conversion(instruction, parameter):
+    if instruction.name in VECTOR_ONLY or words > 2:
         return Vector(slot, words, offset=256)
-    return Source(slot, words, kind, literal=literal)
-
-
-def _is_wide_conversion(instruction: Instruction, parameter: Parameter) -> bool:
-    return "_cvt_scalef32_" in instruction.name and issubclass(parameter.kind, Words)
+    registers_only = parameter.place == "f32_pair"  # as all operands of several registers in conversions [6.7.1]
+    return Source(slot, words, kind, scalars=not registers_only, constants=not registers_only, literal=literal)
 
 
 def _short(instruction: Instruction, mnemonic: str) -> Syntax:
@@ -137,8 +134,8 @@ def _dpp(instruction: Instruction) -> Syntax:
     control = DppControl(Field("ctrl", "dpp"), is_wide(instruction))
     modifiers: tuple[Modifier, ...] = (
         control,
-        Value("row_mask", masks[0], 4, hexadecimal=True, default=None),
-        Value("bank_mask", masks[1], 4, hexadecimal=True, default=None),
+        Value("row_mask", masks[0], 4, hexadecimal=0, default=None),
+        Value("bank_mask", masks[1], 4, hexadecimal=0, default=None),
         BoundControl(Field("bound_ctrl", "dpp")),
     )
     defaults = tuple((mask, 15) for mask in masks)

@@ -105,7 +105,7 @@ def long_modifiers(instruction: Instruction, sources: int) -> tuple[Modifier, ..
         return BoundControl(bit("op_sel", 1)), Value("fi", bit("op_sel", 0), 1)
     table: tuple[Modifier, ...] = ()
     if "_bitop3_" in instruction.name:
-        table = (Value("bitop3", TruthTable(), 8, hexadecimal=True),)
+        table = (Value("bitop3", TruthTable(), 8, hexadecimal=11),)
     clamp: tuple[Modifier, ...] = (Flag("clamp", bit("clamp", 0)),) if _takes_clamp(instruction) else ()
     omod: tuple[Modifier, ...] = (OutputScale(Field("omod")),) if _takes_omod(instruction) else ()
     return (*table, *_op_sel(instruction, sources), *clamp, *omod)

@@ -293,7 +293,8 @@ def digest():
     bits = np.concatenate([SPECIAL, generator.integers(0, 1 << 32, 20000, dtype=np.uint32)])
     near = generator.integers(0x2F800000, 0x43000000, 20000, dtype=np.uint32)
     bits = np.concatenate([bits, near, near | np.uint32(1 << 31)])
-    names = ("v_exp_f32", "v_log_f32", "v_rcp_f32", "v_exp_f16")
+    bits = np.concatenate([bits, generator.integers(0, 1 << 25, 2000, dtype=np.uint32)])  # subnormals for the sine
+    names = ("v_exp_f32", "v_log_f32", "v_rcp_f32", "v_exp_f16", "v_sin_f32", "v_cos_f32", "v_sin_f16")
     return hashlib.sha256(b"".join(run(name, bits).tobytes() for name in names)).hexdigest()
 
 

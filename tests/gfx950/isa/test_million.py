@@ -1,6 +1,7 @@
 """Integer and conversion instructions on random raw bits against C compiled for the host.
 
-2^14 lanes always, 2^20 in the slow runs, every value of a single 16-bit operand. The C of every instruction is an expression of `c_meanings`.
+2^14 lanes always, 2^20 in the slow runs, every value of a single 16-bit operand. The C of every instruction is an
+expression of `c_meanings`.
 """
 
 from __future__ import annotations

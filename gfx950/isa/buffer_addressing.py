@@ -45,7 +45,8 @@ ADD_TID = rule(
 RANGE = rule(
     "buffer.range",
     Evidence.spec,
-    "CDNA4 ISA 9.1.5.1; table 45 says the units of num_records the other way round; switch zero_stride_index_in_bytes",
+    "CDNA4 ISA 9.1.5.1; pull request 10928 has it so on gfx950; table 45 says the units of num_records the other way"
+    " round: switch records_by_table_45; stride 0 with IDXEN is not listed: switch zero_stride_index_in_bytes",
     "An access is unchecked with add-tid and IDXEN = 0, else in range by its VGPR index < num_records with IDXEN = 1"
     " and a stride, else by bytes. Beyond, loads give 0 and stores and atomics do nothing; an atomic returns 0.",
 )
@@ -85,6 +86,8 @@ class BufferModel:
 
     soffset_in_range: SOFFSET takes part in the byte test. range_by_end: the whole access must lie below num_records,
     not its first byte alone. zero_stride_index_in_bytes: with IDXEN and stride 0 the byte test applies, not the index.
+    records_by_table_45: num_records counts bytes with IDXEN = 1, which index * stride + offset must stay below, and
+    strides with IDXEN = 0.
     swizzle_needs_add_tid: swizzle enable acts with add-tid only. linear_index_drops_lane: a linear buffer with IDXEN
     ignores add-tid. unaligned: accesses of a dword or more keep address bits 1:0. invalid_is_unbound: data format 0
     makes every access out of range. store_selects: the descriptor's dst_sel also permutes what FORMAT stores write.
@@ -93,6 +96,7 @@ class BufferModel:
     soffset_in_range: bool = True
     range_by_end: bool = True
     zero_stride_index_in_bytes: bool = True
+    records_by_table_45: bool = False
     swizzle_needs_add_tid: bool = True
     linear_index_drops_lane: bool = True
     unaligned: bool = True
@@ -187,9 +191,14 @@ class Buffer:
         return self.add_tid & self.swizzled
 
     @cached_property
+    def short_stride(self) -> U32:
+        """The stride field alone, 14 bits."""
+        return self.descriptor[1].field(16, 14)
+
+    @cached_property
     def stride(self) -> U32:
         """Bytes from one index to the next: 14 bits, or 18."""
-        short = self.descriptor[1].field(16, 14)
+        short = self.short_stride
         return short if self.formatted else self.adds_lane.select(short | (self.data_format << 14), short)
 
     @cached_property
@@ -234,23 +243,32 @@ class Buffer:
         nbytes: a number or a scalar.
         """
         bound = self.bound if self.among is None else self.bound & self.among
-        tested = self._in_bytes(nbytes, skipped)
+        needed = self._needed(nbytes, skipped)
+        if model().records_by_table_45:
+            tested = self._by_table_45(needed)
+            return (tested | self.add_tid if self.index is None else tested) & bound
+        records = self.records.to(U64)
+        tested = (self.offset <= (records - needed).to(U32)) & (needed <= records)
         if self.index is None:
             return (tested | self.add_tid) & bound
         by_index = self.index < self.records
         if model().zero_stride_index_in_bytes:
-            structured = self.descriptor[1].field(16, 14) != 0
+            structured = self.short_stride != 0
             by_index = (structured & by_index) | (~structured & tested)
         return by_index & bound
 
-    def _in_bytes(self, nbytes: int | U32, skipped: int) -> Mask:
-        """offset + SOFFSET + size <= num_records, or as the model says. [rule buffer.range_bytes]"""
+    def _needed(self, nbytes: int | U32, skipped: int) -> U64:
+        """How far behind the offset the bytes that are tested end, a scalar. [rule buffer.range_bytes]"""
         size = nbytes if isinstance(nbytes, U32) else U32.constant(self.engine, nbytes)
         needed = (size + skipped if model().range_by_end else U32.constant(self.engine, skipped + 1)).to(U64)
-        if model().soffset_in_range:
-            needed = needed + self.soffset.to(U64)
-        records = self.records.to(U64)
-        return (self.offset <= (records - needed).to(U32)) & (needed <= records)
+        return needed + self.soffset.to(U64) if model().soffset_in_range else needed
+
+    def _by_table_45(self, needed: U64) -> Mask:
+        """The other reading of num_records: bytes with IDXEN = 1, else strides, or bytes where that is 0."""
+        stride, records, first = self.short_stride.to(U64), self.records.to(U64), self.offset.to(U64)
+        if self.index is not None:
+            return first + self.index.to(U64) * stride + needed <= records
+        return first + needed <= (stride == 0).select(records, records * stride)
 
     # ---- accesses --------------------------------------------------------------------------------------------------
 

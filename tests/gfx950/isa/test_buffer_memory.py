@@ -81,6 +81,11 @@ class Access:
                 return False
             if d.add_tid and not idxen:
                 return True
+            if model.records_by_table_45:
+                first = offset + skip + (self.index[n] * d.stride if idxen else 0)
+                first += self.soffset if model.soffset_in_range else 0
+                limit = d.records if idxen or not d.stride else d.records * d.stride
+                return first + size <= limit if model.range_by_end else first < limit
             if idxen and (d.stride or not model.zero_stride_index_in_bytes):
                 return self.index[n] < d.records
             first = offset + skip + (self.soffset if model.soffset_in_range else 0)
@@ -283,6 +288,9 @@ SWITCHES = {
     "zero_stride_index_in_bytes": Access(
         Descriptor(ORIGIN + BASE, records=32), index=list(LANES), offset=[n // 2 for n in LANES]
     ),
+    "records_by_table_45": Access(
+        Descriptor(ORIGIN + BASE, stride=12, records=40), index=[n // 2 for n in LANES], offset=[n % 16 for n in LANES]
+    ),
     "swizzle_needs_add_tid": Access(
         Descriptor(ORIGIN + BASE, stride=64, swizzle=1, records=64), index=list(LANES), offset=[4 * n for n in LANES]
     ),
@@ -308,7 +316,23 @@ def test_switches(wave, assemble, name):
         results.append([lane_value(wave.vgprs, n, 2) for n in LANES])
         assert results[-1] == expected, value
     assert results[0] != results[1]
-    assert BufferModel(**{name: True}) == DEFAULT
+    assert DEFAULT in [BufferModel(**{name: value}) for value in (True, False)]
+
+
+@pytest.mark.parametrize("index", [None, [n // 2 for n in LANES]])
+@pytest.mark.parametrize("range_by_end", [True, False])
+def test_table_45(wave, assemble, index, range_by_end):
+    """The other reading of num_records, with and without an index."""
+    model = BufferModel(records_by_table_45=True, range_by_end=range_by_end)
+    use_model(model)
+    wave.set_exec(2**64 - 1)
+    access = Access(Descriptor(ORIGIN + BASE, stride=20, records=9), index, [3 * n for n in LANES], 5, 4)
+    access = access if index is None else replace(access, descriptor=replace(access.descriptor, records=333))
+    load_registers(wave, access)
+    run(wave, assemble, f"buffer_load_dwordx4 v[20:23], {addressing(access)}")
+    expected = [access.loaded(n, 16, model) for n in LANES]
+    assert [lane_value(wave.vgprs, n, 4) for n in LANES] == [value_of(data) for data in expected]
+    assert 0 < sum(map(any, expected)) < 64
 
 
 def test_soffset_is_a_register_m0_or_a_constant(wave, assemble):

@@ -109,7 +109,8 @@ def random_operands(rng, op, width, count):
     if len(operands) > 1:  # differences that cancel
         last, sign = operands[-1], UNSIGNED[width](1 << width - 1)
         close = rng.random(count) < 0.2
-        operands[-1] = np.where(close, (operands[0] ^ sign) + rng.integers(0, 2, count, dtype=last.dtype), last)
+        other = operands[0] if op != "fma" else on_numpy("fmul", width, Mode(), *operands[:2])
+        operands[-1] = np.where(close, (other ^ sign) + rng.integers(0, 2, count, dtype=last.dtype), last)
     return operands
 
 
@@ -251,6 +252,8 @@ CASES = [  # operation, operands, results up, down, toward zero
     ("fma", (TINY, TINY, ONE), (ONE + 1, ONE, ONE)),  # far below the last place
     ("fma", (TINY, TINY | MINUS, ONE), (ONE, ONE - 1, ONE - 1)),
     ("fma", (TINY, TINY | MINUS, TINY), (TINY, 0, 0)),
+    ("fma", (TINY, TINY | MINUS, 0), (MINUS, TINY | MINUS, MINUS)),  # far below a zero addend's exponent
+    ("fma", (TINY, TINY, MINUS), (TINY, 0, 0)),
     ("fsqrt", (MINUS,), (MINUS, MINUS, MINUS)),
     ("fsqrt", (0x40000000,), (0x3FB504F4, 0x3FB504F3, 0x3FB504F3)),
     ("fadd", (0x00800000, TINY | MINUS), (0x007FFFFF, 0x007FFFFF, 0x007FFFFF)),  # into the denormals, exact

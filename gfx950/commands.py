@@ -161,6 +161,7 @@ def isa(name: str | None, as_json: bool) -> None:
       gfx950 isa v_perm_b32
       gfx950 isa ds_read_b64_tr_b8 --json
     """
+    from gfx950.isa.other_chips import why_unknown
     from gfx950.isa.registry import load
 
     known = load()
@@ -171,8 +172,10 @@ def isa(name: str | None, as_json: bool) -> None:
         _list(sorted(found, key=lambda i: (i.encoding, i.opcode)), as_json)
         return
     if name not in known:
+        if why := why_unknown(name):
+            raise click.UsageError(why)
         near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-        hint = f"nearest: {', '.join(near) or 'none'}; misspelt, or not built yet: `gfx950 isa` lists what is"
+        hint = f"nearest: {', '.join(near) or 'none'}; `gfx950 isa` lists them all"
         raise click.UsageError(f"no instruction {name!r} is defined; {hint}")
     facts = describe_instruction(known[name])
     if as_json:

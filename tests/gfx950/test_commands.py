@@ -177,7 +177,13 @@ def test_an_unknown_instruction_exits_with_2_and_the_nearest_names(gfx950):
     code, out, err = gfx950("isa", "v_prem_b32")
     assert (code, out) == (2, "")
     assert "no instruction 'v_prem_b32' is defined; nearest: v_perm_b32" in err
-    assert "misspelt, or not built yet: `gfx950 isa` lists what is" in err
+    assert "`gfx950 isa` lists them all" in err
+
+
+def test_an_instruction_of_another_chip_is_named(gfx950):
+    code, out, err = gfx950("isa", "v_mfma_f32_32x32x4_xf32")
+    assert (code, out) == (2, "")
+    assert "v_mfma_f32_32x32x4_xf32 is an instruction of gfx942, which gfx950 does not have" in err
 
 
 @pytest.mark.parametrize(

@@ -26,9 +26,15 @@ _ON_GFX950 = "ROCm/rocm-systems pull request 10928, a simulator's rules fitted t
 ADDRESS = rule(
     "buffer.address",
     Evidence.spec,
-    "CDNA4 ISA 9.1.5, table 48; that the swizzle's element has 4 bytes is a choice: table 48 has no field for it",
+    "CDNA4 ISA 9.1.5, table 48",
     "A buffer address is base + SOFFSET + index * stride + offset; swizzled, (index, offset) are laid out in tiles of"
-    " index-stride elements of 4 bytes, SOFFSET outside. MUBUF without FORMAT has 18 bits of stride with add-tid.",
+    " index-stride elements, SOFFSET outside. MUBUF without FORMAT has 18 bits of stride with add-tid.",
+)
+SWIZZLE_ELEMENT = rule(
+    "buffer.swizzle_element",
+    Evidence.chosen,
+    f"CDNA4 ISA 9.1.5 has 2, 4, 8 or 16 bytes by a field that table 48 does not have; {_ON_GFX950} has 4",
+    "A swizzled buffer's element has 4 bytes; the dwords of a wider access lie a row of tiles apart.",
 )
 OFFSET_WRAP = rule(
     "buffer.offset_wrap",
@@ -45,10 +51,10 @@ ADD_TID = rule(
 RANGE = rule(
     "buffer.range",
     Evidence.spec,
-    "CDNA4 ISA 9.1.5.1; pull request 10928 has it so on gfx950; table 45 says the units of num_records the other way"
+    "CDNA4 ISA 9.1.5.1, as ROCm/rocm-systems pull request 10928; table 45 says the units of num_records the other way"
     " round: switch records_by_table_45; stride 0 with IDXEN is not listed: switch zero_stride_index_in_bytes",
     "An access is unchecked with add-tid and IDXEN = 0, else in range by its VGPR index < num_records with IDXEN = 1"
-    " and a stride, else by bytes. Beyond, loads give 0 and stores and atomics do nothing; an atomic returns 0.",
+    " and a stride, else by bytes. Beyond, loads give 0, stores and atomics do nothing.",
 )
 RANGE_BYTES = rule(
     "buffer.range_bytes",
@@ -56,6 +62,13 @@ RANGE_BYTES = rule(
     f"{_ON_GFX950}; switches soffset_in_range and range_by_end. CDNA4 ISA 9.1.5.1 tests offset >= num_records",
     "The byte test covers SOFFSET and the whole access: offset + SOFFSET + size <= num_records. Every dword of x2, x3"
     " and x4 is tested by itself, FORMAT accesses and atomics as a whole.",
+)
+STORE_ORDER = rule(
+    "buffer.store_order",
+    Evidence.chosen,
+    "the ISA text gives no order among the lanes of one store",
+    "Of a store of x2, x3 or x4 the lanes whose dwords are all covered and lie together come first, then the others"
+    " dword by dword; each time the highest lane's bytes stay where lanes overlap.",
 )
 ALIGNMENT = rule(
     "buffer.alignment",
@@ -77,7 +90,10 @@ DESCRIPTOR_BITS = rule(
     "CDNA4 ISA table 48",
     "Type, NV, cache swizzle and the user VM bits of a descriptor change nothing; memory that nobody mapped faults.",
 )
-RULES = (ADDRESS, OFFSET_WRAP, ADD_TID, RANGE, RANGE_BYTES, ALIGNMENT, UNBOUND, DESCRIPTOR_BITS)
+RULES = (
+    ADDRESS, SWIZZLE_ELEMENT, OFFSET_WRAP, ADD_TID, RANGE, RANGE_BYTES, STORE_ORDER, ALIGNMENT, UNBOUND,
+    DESCRIPTOR_BITS,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -87,10 +103,10 @@ class BufferModel:
     soffset_in_range: SOFFSET takes part in the byte test. range_by_end: the whole access must lie below num_records,
     not its first byte alone. zero_stride_index_in_bytes: with IDXEN and stride 0 the byte test applies, not the index.
     records_by_table_45: num_records counts bytes with IDXEN = 1, which index * stride + offset must stay below, and
-    strides with IDXEN = 0.
-    swizzle_needs_add_tid: swizzle enable acts with add-tid only. linear_index_drops_lane: a linear buffer with IDXEN
-    ignores add-tid. unaligned: accesses of a dword or more keep address bits 1:0. invalid_is_unbound: data format 0
-    makes every access out of range. store_selects: the descriptor's dst_sel also permutes what FORMAT stores write.
+    strides with IDXEN = 0. swizzle_needs_add_tid: swizzle enable acts with add-tid only. linear_index_drops_lane: a
+    linear buffer with IDXEN ignores add-tid. unaligned: accesses of a dword or more keep address bits 1:0.
+    invalid_is_unbound: data format 0 makes every access out of range. store_selects: the descriptor's dst_sel also
+    permutes what FORMAT stores write.
     """
 
     soffset_in_range: bool = True

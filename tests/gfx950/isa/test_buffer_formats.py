@@ -29,7 +29,7 @@ FIELDS = {code: [int(w) for w in reversed(name.split("_"))] for code, name in NA
 PAIRS = [(d, n) for d in (1, 3, 8, 9, 10) for n in range(6)]
 PAIRS += [(d, n) for d in (2, 5, 12) for n in (0, 1, 2, 3, 4, 5, 7)]
 PAIRS += [(d, 7) for d in (6, 7)] + [(d, n) for d in (4, 11, 13, 14) for n in (4, 5, 7)]
-MODES = [Mode(), Mode(denorm32=0, denorm16_64=0, ieee=False, dx10_clamp=False)]
+MODES = [Mode(), Mode(1, 2, denorm32=0, denorm16_64=0, ieee=False, dx10_clamp=False, fp16_ovfl=True)]
 
 
 @functools.cache

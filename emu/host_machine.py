@@ -26,7 +26,6 @@ from emu.errors import (
     out_of_steps,
     stopped_itself,
 )
-from gfx950.host_code import HostCode, Translation
 from emu.host_memory import LATE_BYTES, LATE_ENTRIES
 from emu.launch_state import Dimensions, Launch, WaveState, residents, waves
 from emu.memory import Memory
@@ -66,9 +65,11 @@ from emu.translate import (
     mode_key,
     module_text,
 )
+from gfx950.host_code import HostCode, Translation
 from gfx950.isa.buffer_addressing import model as buffer_model
 from gfx950.isa.encoding import DecodeError, decode
 from gfx950.isa.mode_registers import MODE
+from gfx950.isa.text import instruction_text
 from gfx950.lanes import ALL_LANES, LANES, Mode
 
 FIRST_SLICE = 1 << 12
@@ -156,6 +157,14 @@ class HostMachine:
     def outside(self, pc: int) -> bool:
         """Whether an address is no place for an instruction of this code."""
         return not self.base <= pc < self.base + len(self.bytes) or bool(pc % 4)
+
+    def is_unknown(self, pc: int) -> bool:
+        """Whether the bytes at an address are no instruction at all."""
+        try:
+            decode(self.bytes, pc, self.base)
+        except DecodeError:
+            return True
+        return False
 
     def _natives_of(self, names: Iterable[str]) -> None:
         """Fills in the addresses of the natives a module calls; others stay uncompiled."""
@@ -292,7 +301,7 @@ class HostWorkgroup:
         """The first wave that has not ended, and how many others."""
         live = np.flatnonzero(self._words(STATUS) != END)
         first = self._where(int(live[0]) if live.size else 0)
-        text = instruction_name(self.machine.bytes, self.machine.base, first["pc"])
+        text = instruction_text(self.machine.bytes, self.machine.base, first["pc"])
         barrier = int((self._words(STATUS) == BARRIER).sum())
         waiting = f", {barrier} at a barrier" if barrier else ""
         return (
@@ -325,7 +334,8 @@ class HostWorkgroup:
         if machine.outside(pc):
             raise left_the_code(machine.base, machine.bytes, where)
         if status == STOPPED:
-            raise UnknownInstruction(machine.errors[pc], **where)
+            text = None if machine.is_unknown(pc) else instruction_text(machine.bytes, machine.base, pc)
+            raise UnknownInstruction(machine.errors[pc], instruction=text, **where)
         active = row[SGPRS + 4 * EXEC : SGPRS + 4 * EXEC + 8].view(np.uint64)[0]
         tables = machine.tables_for(int(row[HARDWARE + 4 * MODE : HARDWARE + 4 * MODE + 4].view(np.uint32)[0]))
         row[TABLES : TABLES + 8].view(np.uint64)[0] = tables.address
@@ -333,7 +343,7 @@ class HostWorkgroup:
 
     def _stopped_itself(self, status: int, where: dict[str, Any]) -> EmulatorError:
         machine, at = self.machine, {**where, "pc": where["pc"] - 4}
-        return stopped_itself(status == TRAP, instruction_name(machine.bytes, machine.base, at["pc"]), at)
+        return stopped_itself(status == TRAP, instruction_text(machine.bytes, machine.base, at["pc"]), at)
 
     def _where(self, wave: int) -> dict[str, Any]:
         pc = int(self._words(PC)[wave])
@@ -349,7 +359,7 @@ class HostWorkgroup:
             int(self.context[i]) for i in (host_memory.FAULT_LANE, host_memory.FAULT_ADDRESS, host_memory.FAULT_BYTES)
         )
         kind, lanes = int(self.context[host_memory.FAULT_KIND]), int(self.context[host_memory.FAULT_LANES])
-        name = instruction_name(self.machine.bytes, self.machine.base, pc)
+        name = instruction_text(self.machine.bytes, self.machine.base, pc)
         if kind == host_memory.UNALIGNED:
             return unaligned(address, nbytes, lane).located(instruction=name, **where)
         if lanes == 0:
@@ -362,18 +372,10 @@ class HostWorkgroup:
         if not self.context[host_memory.WATCH_SEEN]:
             return None
         pc = int(self.context[host_memory.WATCH_PC])
-        name = instruction_name(self.machine.bytes, self.machine.base, pc)
+        name = decode(self.machine.bytes, pc, self.machine.base).instruction.name
         wave, lane = (int(self.context[i]) for i in (host_memory.WATCH_WAVE, host_memory.WATCH_LANE))
         kernel = self.machine.kernel
         return Watch(self.workgroup, wave, lane, pc, name, kernel.name, pc - kernel.entry)
-
-
-def instruction_name(code: bytes, base: int, pc: int) -> str:
-    """The mnemonic at an address."""
-    try:
-        return decode(code, pc, base).instruction.name
-    except DecodeError as error:
-        return str(error)
 
 
 @functools.cache

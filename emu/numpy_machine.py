@@ -19,6 +19,7 @@ from emu.schedule import Workgroups
 from emu.wave import Wave
 from gfx950.isa.encoding import Decoded, DecodeError, decode
 from gfx950.isa.mode_registers import MODE
+from gfx950.isa.text import instruction_text
 from gfx950.lanes import Mode
 
 FIRST_SLICE = 1 << 8
@@ -70,10 +71,10 @@ class NumpyMachine:
         try:
             transfer = wave.step(decoded)
         except MemoryFault as fault:
-            raise fault.located(instruction=decoded.instruction.name, **self.where(one)) from None
+            raise fault.located(instruction=self._text(one), **self.where(one)) from None
         except (UnsupportedForm, EmulatorError, ValueError) as error:
             text = f"pc 0x{decoded.pc:x}: {decoded.instruction.name}: {error}"
-            raise UnknownInstruction(text, **self.where(one)) from error
+            raise UnknownInstruction(text, instruction=self._text(one), **self.where(one)) from error
         if options.watch is not None:
             self._note_watch(one, decoded, options.watch, report)
         for observer in options.observers:
@@ -93,6 +94,9 @@ class NumpyMachine:
             except DecodeError as error:
                 raise UnknownInstruction(str(error), **self.where(one)) from error
         return self.decoded[pc]
+
+    def _text(self, one: RunningWave) -> str:
+        return instruction_text(self.bytes, self.base, one.wave.pc)
 
     def where(self, one: RunningWave) -> dict[str, Any]:
         """The fields of `errors.Location` for a wave."""
@@ -116,7 +120,7 @@ class NumpyMachine:
             taken = transfer.condition is None or bool(transfer.condition[0])
             wave.pc = transfer.target & PC_MASK if taken else following
         elif transfer.kind in ("trap", "halt"):
-            raise stopped_itself(transfer.kind == "trap", decoded.instruction.name, self.where(one))
+            raise stopped_itself(transfer.kind == "trap", self._text(one), self.where(one))
         else:
             one.status = transfer.kind
             wave.pc = following
@@ -202,7 +206,7 @@ class NumpyWorkgroup:
         """The first wave that has not ended, and how many others."""
         live = [one for one in self.running if one.status != "end"]
         first = self.machine.where(live[0])
-        text = self.machine.decoded[first["pc"]].instruction.name if first["pc"] in self.machine.decoded else "?"
+        text = instruction_text(self.machine.bytes, self.machine.base, first["pc"])
         return (
             f"kernel {first['kernel']}, workgroup {live[0].workgroup} wave {first['wave']} at pc {first['pc']:#x}"
             f" `{text}` ({len(live)} waves live)"

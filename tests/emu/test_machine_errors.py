@@ -44,7 +44,7 @@ def test_a_load_past_the_end_names_kernel_workgroup_wave_lane_and_buffer(engine)
         run(compile_c(SOURCE), "touch", 3, 128, values, out, np.uint32(10), engine=engine)
     error = caught.value
     assert (error.kernel, error.workgroup, error.wave, error.lane) == ("touch", (2, 0, 0), 0, 34)
-    assert error.instruction == "global_load_dword"
+    assert error.instruction == "global_load_dword v4, v[2:3], off"
     assert error.pc % 4 == 0
     assert 'a lane loads 4 bytes at 0 bytes past the end of buffer "argument 0" (1200 bytes) (30 lanes' in str(error)
     assert "check the index arithmetic" in error.advice
@@ -60,7 +60,7 @@ def test_a_store_into_a_read_only_array_writes_nothing(engine):
         MemoryFault, match=r'a lane stores 4 bytes at byte 0 of buffer "argument 1".*read-only'
     ) as caught:
         run(compile_c(SOURCE), "touch", 1, 64, np.arange(64, dtype=np.uint32), out, np.uint32(0), engine=engine)
-    assert caught.value.instruction == "global_store_dword"
+    assert caught.value.instruction == "global_store_dword v[0:1], v4, off"
     assert not out.any()
 
 
@@ -79,7 +79,7 @@ def test_a_scalar_load_from_nowhere_names_the_address(engine):
     with pytest.raises(MemoryFault, match="a scalar load reads 8 bytes at 24 bytes past the null pointer") as caught:
         run(assembled(body), "k", 1, 64, b"", engine=engine)
     assert (caught.value.lane, caught.value.address) == (None, 24)
-    assert caught.value.instruction == "s_load_dwordx2"
+    assert caught.value.instruction == "s_load_dwordx2 s[6:7], s[4:5], 0x8"
 
 
 @ENGINES

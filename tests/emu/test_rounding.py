@@ -9,6 +9,7 @@ import gmpy2
 import numpy as np
 import pytest
 
+from emu.engines import host_engine
 from emu.engines.host_engine import HostEngine, Value
 from emu.engines.numpy_engine import NumpyEngine
 from gfx950.host_code import HostCode, Translation
@@ -32,37 +33,43 @@ def rounding(direction, width=64, **more):
 
 
 class HostFunctions:
-    """Primitives on 64 lanes as functions of the host engine: pointers to the operands, then to the result."""
+    """Primitives as functions of the host engine on 64 lanes or 1: pointers to the operands, then to the result."""
 
-    def __init__(self):
+    def __init__(self, lanes=64):
+        self.lanes = lanes
         self.functions = {}
         self.code = []
 
     def function(self, op, width, sources, mode):
         key = (op, width, sources, mode)
         if key not in self.functions:
-            engine = HostEngine(mode)
-            inputs = [engine.define(f"load <64 x i{w}>, ptr %p{i}, align 1", w, True) for i, w in enumerate(sources)]
+            engine, together = HostEngine(mode), self.lanes > 1
+            kinds = [f"<64 x i{w}>" if together else f"i{w}" for w in sources]
+            inputs = [
+                engine.define(f"load {kind}, ptr %p{i}, align 1", w, together)
+                for i, (kind, w) in enumerate(zip(kinds, sources, strict=True))
+            ]
             result = engine.apply(op, width, *inputs)
-            engine.emit(f"store {engine.typed(result, True)}, ptr %out, align 1")
+            engine.emit(f"store {engine.typed(result, together)}, ptr %out, align 1")
             parameters = ", ".join([*(f"ptr %p{i}" for i in range(len(sources))), "ptr %out"])
             name = f"f{len(self.functions)}"
             lines = [*sorted(engine.declared), f"define void @{name}({parameters}) {{", *engine.lines, "ret void", "}"]
-            code = HostCode()
-            text = "\n".join(lines)
-            code.add(lambda: Translation(text), f"test_rounding|{text}")
-            self.code.append(code)
-            kind = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * (len(sources) + 1))
-            self.functions[key] = kind(code.address(name))
+            self.functions[key] = self.compiled("\n".join(lines), name, len(sources) + 1)
         return self.functions[key]
+
+    def compiled(self, text, name, pointers):
+        code = HostCode()
+        code.add(lambda: Translation(text), f"test_rounding|{text}")
+        self.code.append(code)
+        return ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * pointers)(code.address(name))
 
     def __call__(self, op, width, mode, *operands):
         sources = tuple(o.dtype.itemsize * 8 for o in operands)
         function = self.function(op, width, sources, mode)
         count = len(operands[0])
-        padded = [np.concatenate([o, np.zeros(-count % 64, o.dtype)]) for o in operands]
+        padded = [np.concatenate([o, np.zeros(-count % self.lanes, o.dtype)]) for o in operands]
         out = np.zeros(len(padded[0]), UNSIGNED[width])
-        for start in range(0, len(out), 64):
+        for start in range(0, len(out), self.lanes):
             parts = [p[start:] for p in (*padded, out)]
             function(*(p.ctypes.data for p in parts))
         return out[:count]
@@ -281,6 +288,34 @@ def test_nearest_even_text_has_nothing_of_the_directions():
             engine = HostEngine(Mode())
             engine.apply(op, width, *(Value(f"%a{i}", width, True) for i in range(count)))
             assert "directed" not in "\n".join([*engine.lines, *engine.declared])
+
+
+@pytest.mark.parametrize("op", ARITHMETIC)
+def test_scalars(op):
+    scalars = HostFunctions(lanes=1)
+    for width, mode in itertools.product(WIDTHS, (Mode(), Mode(1, 2), Mode(2, 3, 0, 0))):
+        operands = random_operands(np.random.default_rng(width), op, width, 100)
+        check(scalars, op, width, mode, operands, on_numpy(op, width, mode, *operands))
+
+
+def test_scalar_conversions():
+    scalars = HostFunctions(lanes=1)
+    for mode in (Mode(), Mode(1, 2), Mode(2, 1, 0, 0)):
+        for source, width in RESIZES:
+            operand = random_floats(np.random.default_rng(width), source, 100)
+            check(scalars, "fptrunc", width, mode, [operand], on_numpy("fptrunc", width, mode, operand))
+        operand = np.random.default_rng(1).integers(0, 1 << 32, 100, dtype=np.uint32)
+        check(scalars, "sitofp", 32, mode, [operand], on_numpy("sitofp", 32, mode, operand))
+
+
+@pytest.mark.parametrize("op", ARITHMETIC)
+def test_the_nan_rule_where_it_is_written_out(monkeypatch, op):
+    """As on hosts whose own choice of NaNs is another."""
+    monkeypatch.setattr(host_engine, "HOST_NAN_IS_OURS", False)
+    written_out = HostFunctions()
+    for width, mode in itertools.product(WIDTHS, (Mode(), Mode(3, 1), Mode(0, 2, 1, 2))):
+        operands = random_operands(np.random.default_rng(width), op, width, 640)
+        check(written_out, op, width, mode, operands, on_numpy(op, width, mode, *operands))
 
 
 # ---- denormals -------------------------------------------------------------------------------------------------------

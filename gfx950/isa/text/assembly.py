@@ -7,40 +7,18 @@ import itertools
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from gfx950.isa.encoding import Decoded, blank, encode
 from gfx950.isa.text.catalog import SUFFIXES, mnemonics
 from gfx950.isa.text.modifiers import BufferFormat, Flag, Modifier
 from gfx950.isa.text.operands import Operand, Word, parse_integer
-from gfx950.isa.text.problems import AssemblyError, TextProblem
+from gfx950.isa.text.problems import TextProblem
 from gfx950.isa.text.scalar import Branch
+from gfx950.isa.text.statements import Statement, TextWord, statements_of
 from gfx950.isa.text.syntax import Syntax
 
 Symbols = Mapping[str, int]
-_LABEL = re.compile(r"\s*([A-Za-z_.$][\w.$@]*)\s*:(?!\w)")
 _DATA = {".long": 4, ".short": 2, ".byte": 1, ".quad": 8}
-
-
-@dataclass(frozen=True)
-class _Word:
-    """A piece of a line: its text, its column (from 0), and whether a comma stands before it."""
-
-    text: str
-    column: int
-    after_comma: bool
-
-
-@dataclass
-class _Statement:
-    """One instruction or directive with its place. pc: None while the addresses are not known; relative: its bytes
-    depend on its address."""
-
-    text: str
-    line: int
-    column: int
-    pc: int | None = None
-    relative: bool = False
 
 
 def assemble(text: str, pc: int = 0, symbols: Symbols | None = None) -> bytes:
@@ -49,7 +27,7 @@ def assemble(text: str, pc: int = 0, symbols: Symbols | None = None) -> bytes:
     pc: the address of the first byte; symbols: addresses of names that the text does not define. Raises AssemblyError,
     which is a ValueError, naming line, column and what was expected.
     """
-    statements, labels = _statements(text)
+    statements, labels = statements_of(text)
     unplaced = dict.fromkeys(labels, pc) | dict(symbols or {})
     pieces = [_assemble(statement, unplaced) for statement in statements]
     addresses = [*itertools.accumulate(map(len, pieces), initial=pc)]
@@ -62,47 +40,20 @@ def assemble(text: str, pc: int = 0, symbols: Symbols | None = None) -> bytes:
     return b"".join(pieces)
 
 
-def _statements(text: str) -> tuple[list[_Statement], dict[str, int]]:
-    """The statements, and for each label the number of the statement it stands before."""
-    statements: list[_Statement] = []
-    labels: dict[str, int] = {}
-    blanked = re.sub(r"/\*.*?\*/", lambda m: re.sub(r"[^\n]", " ", m[0]), text, flags=re.DOTALL)
-    for number, line in enumerate(blanked.split("\n"), 1):
-        rest = re.split(r"//|;", line)[0].rstrip()
-        start = 0
-        while (match := _LABEL.match(rest, start)) is not None:
-            if match[1] in labels:
-                raise AssemblyError(f"line {number}: label {match[1]!r} is defined twice", number, match.start(1) + 1)
-            labels[match[1]] = len(statements)
-            start = match.end()
-        body = rest[start:]
-        if body.strip():
-            column = start + len(body) - len(body.lstrip())
-            statements.append(_Statement(body.strip(), number, column))
-    return statements, labels
-
-
-def _error(statement: _Statement, column: int, message: str) -> AssemblyError:
-    at = statement.column + column + 1
-    return AssemblyError(f"line {statement.line}, column {at}: {message}; in `{statement.text}`", statement.line, at)
-
-
-def _assemble(statement: _Statement, symbols: Symbols) -> bytes:
-    mnemonic, _, rest = statement.text.partition(" ")
-    mnemonic = mnemonic.strip().lower()
-    if mnemonic in _DATA:
-        return _data(statement, mnemonic, rest)
-    ways = mnemonics().get(mnemonic)
+def _assemble(statement: Statement, symbols: Symbols) -> bytes:
+    if statement.mnemonic in _DATA:
+        return _data(statement)
+    ways = mnemonics().get(statement.mnemonic)
     if ways is None:
-        raise _error(statement, 0, _unknown(mnemonic))
+        raise statement.error(0, _unknown(statement.mnemonic))
     problems: list[_Misread] = []
     for syntax in ways:
         try:
-            return encode(_read(syntax, statement, rest, symbols))
+            return encode(_read(syntax, statement, symbols))
         except _Misread as problem:
             problems.append(problem)
     best = max(problems, key=lambda p: (p.understood, p.column))
-    raise _error(statement, best.column, best.message)
+    raise statement.error(best.column, best.message)
 
 
 def _unknown(mnemonic: str) -> str:
@@ -114,13 +65,13 @@ def _unknown(mnemonic: str) -> str:
     return f"no gfx950 instruction is called {mnemonic!r}; nearest: {', '.join(near) or 'none'}"
 
 
-def _data(statement: _Statement, directive: str, rest: str) -> bytes:
-    size = _DATA[directive]
+def _data(statement: Statement) -> bytes:
+    size = _DATA[statement.mnemonic]
     try:
-        numbers = [parse_integer(part.strip()) for part in rest.split(",")]
+        numbers = [parse_integer(part.strip()) for part in statement.rest.split(",")]
         return b"".join((n & (1 << 8 * size) - 1).to_bytes(size, "little") for n in numbers)
     except TextProblem as problem:
-        raise _error(statement, len(directive) + 1, str(problem)) from None
+        raise statement.error(statement.start + 1, str(problem)) from None
 
 
 class _Misread(Exception):
@@ -134,28 +85,28 @@ class _Misread(Exception):
         self.understood = understood
 
 
-def _read(syntax: Syntax, statement: _Statement, rest: str, symbols: Symbols) -> Decoded:
+def _read(syntax: Syntax, statement: Statement, symbols: Symbols) -> Decoded:
     """The instruction's bits, read in one way: modifiers first, for some say how wide an operand is."""
     decoded = blank(syntax.instruction, syntax.form, syntax.extra)
     decoded.pc = statement.pc or 0
     for slot, value in (*syntax.defaults, *syntax.fixed):
         slot.put(decoded, value)
-    start = len(statement.text) - len(rest)
-    words = [_Word(rest.strip(), start, False)] if syntax.any_operands else _words(rest, start)
+    end = len(statement.text)
+    words = [TextWord(statement.rest.strip(), statement.start + 1, False)] if syntax.any_operands else statement.words
     texts, seen = _read_modifiers(syntax, decoded, words)
-    operands = _operands(syntax, texts, len(statement.text))
-    _check_required(syntax, seen, len(statement.text))
+    operands = _operands(syntax, texts, end)
+    _check_required(syntax, seen, end)
     for operand, word in zip(operands, texts, strict=True):
         with _at(word):
             _read_operand(operand, decoded, word.text, symbols, statement)
     for slot, value in syntax.fixed:
         if slot.get(decoded) != value:
             flag = next((m.word for m in syntax.modifiers if isinstance(m, Flag) and m.slot == slot), "a modifier")
-            raise _Misread(len(statement.text), f"{syntax.mnemonic} with these operands must not have {flag}")
+            raise _Misread(end, f"{syntax.mnemonic} with these operands must not have {flag}")
     return decoded
 
 
-def _operands(syntax: Syntax, words: list[_Word], end: int) -> list[Operand]:
+def _operands(syntax: Syntax, words: list[TextWord], end: int) -> list[Operand]:
     """The operands that the words stand for; vcc may be left out where nothing else can stand."""
     for index, word in enumerate(words):
         if index and not word.after_comma:
@@ -170,14 +121,13 @@ def _operands(syntax: Syntax, words: list[_Word], end: int) -> list[Operand]:
     raise _Misread(column, message, 1)
 
 
-def _stray(syntax: Syntax, word: _Word) -> str:
-    known = [name for modifier in syntax.modifiers for name in modifier.words]
-    has = f"it has {', '.join(known)}" if known else "it has none"
+def _stray(syntax: Syntax, word: TextWord) -> str:
+    has = f"it has {', '.join(syntax.modifier_words)}" if syntax.modifiers else "it has none"
     return f"{word.text!r} is no modifier of {syntax.mnemonic} ({has}), and an operand needs a comma before it"
 
 
 @contextmanager
-def _at(word: _Word) -> Iterator[None]:
+def _at(word: TextWord) -> Iterator[None]:
     """Gives what cannot be read the column of its word."""
     try:
         yield
@@ -185,7 +135,7 @@ def _at(word: _Word) -> Iterator[None]:
         raise _Misread(word.column, str(problem)) from None
 
 
-def _read_operand(operand: Operand, decoded: Decoded, text: str, symbols: Symbols, statement: _Statement) -> None:
+def _read_operand(operand: Operand, decoded: Decoded, text: str, symbols: Symbols, statement: Statement) -> None:
     if not isinstance(operand, Branch) or re.fullmatch(r"[-+]?\d\w*", text):
         operand.read(decoded, text)
         return
@@ -200,14 +150,13 @@ def _read_operand(operand: Operand, decoded: Decoded, text: str, symbols: Symbol
     operand.read(decoded, str(distance))
 
 
-def _read_modifiers(syntax: Syntax, decoded: Decoded, words: list[_Word]) -> tuple[list[_Word], list[Modifier]]:
+def _read_modifiers(syntax: Syntax, decoded: Decoded, words: list[TextWord]) -> tuple[list[TextWord], list[Modifier]]:
     """Reads what are modifiers of this way; gives back the rest, the operands, and the modifiers seen."""
-    table = {name: modifier for modifier in syntax.modifiers for name in modifier.words}
-    operands: list[_Word] = []
+    operands: list[TextWord] = []
     seen: list[Modifier] = []
     for word in words:
         head, colon, argument = word.text.partition(":")
-        modifier = table.get(head + colon) if not head.endswith("]") else None
+        modifier = syntax.modifier_words.get(head + colon) if not head.endswith("]") else None
         if modifier is None:
             operands.append(word)
             continue
@@ -227,36 +176,3 @@ def _check_required(syntax: Syntax, seen: list[Modifier], end: int) -> None:
             names = modifier.words
             needed = names[0] if len(names) == 1 else f"one of {', '.join(names)}"
             raise _Misread(end, f"{syntax.mnemonic} with these operands needs {needed}", 1)
-
-
-def _words(rest: str, start: int) -> list[_Word]:
-    """The pieces between blanks and commas that no bracket, bar or quote holds together."""
-    words: list[_Word] = []
-    depth, bars, begin, comma = 0, 0, -1, False
-    for i, letter in enumerate(rest + ","):
-        outside = depth == 0 and bars % 2 == 0
-        if outside and letter in ", \t":
-            if begin >= 0:
-                words.append(_Word(rest[begin:i].strip(), start + begin, comma))
-                comma = False
-            begin = -1
-            comma = comma or letter == ","
-            continue
-        depth += (letter in "[(") - (letter in "])")
-        bars += letter == "|"
-        begin = i if begin < 0 else begin
-    if begin >= 0:
-        raise _Misread(start + begin, f"a bracket or bar of {rest[begin:].strip()!r} is not closed")
-    return _joined(words)
-
-
-def _joined(words: list[_Word]) -> list[_Word]:
-    """`offset: 4` and `- v1` as one word."""
-    joined: list[_Word] = []
-    for word in words:
-        before = joined[-1] if joined else None
-        if before is not None and not word.after_comma and (before.text.endswith(":") or before.text == "-"):
-            joined[-1] = _Word(before.text + word.text, before.column, before.after_comma)
-        else:
-            joined.append(word)
-    return joined

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable
 
 from gfx950.isa.encoding import Decoded
@@ -20,13 +21,8 @@ _FAMILIES: dict[str, Callable[[Instruction], tuple[Syntax, ...]]] = {
     **dict.fromkeys(("FLAT", "GLOBAL", "SCRATCH"), memory.flat),
     **dict.fromkeys(("MUBUF", "MUBUF_LDS", "MTBUF"), memory.buffer),
 }
-# Mnemonics that LLVM reads beside its own. No gfx950 instruction is named so.
-ALIASES = {
-    "v_mfma_f32_32x32x8f16": "v_mfma_f32_32x32x8_f16",
-    "v_mfma_f32_16x16x16f16": "v_mfma_f32_16x16x16_f16",
-    "v_mfma_f32_32x32x8bf16_1k": "v_mfma_f32_32x32x8_bf16",
-    "v_mfma_f32_16x16x16bf16_1k": "v_mfma_f32_16x16x16_bf16",
-}
+# Shapes of the bf16 MFMAs that gfx90a called bf16_1k.
+ONE_K_SHAPES = {"32x32x4", "16x16x4", "4x4x4", "32x32x8", "16x16x16"}
 SUFFIXES = ("_e32", "_e64", "_dpp", "_sdwa")
 
 
@@ -49,10 +45,20 @@ def mnemonics() -> dict[str, tuple[Syntax, ...]]:
         for syntax in syntaxes(instruction):
             for name in _names(syntax):
                 table.setdefault(name, []).append(syntax)
-    for alias, name in ALIASES.items():
-        if name in table:
-            table[alias] = table[name]
+    for name in list(table):
+        for alias in older_names(name):
+            table.setdefault(alias, table[name])
     return {name: tuple(ways) for name, ways in table.items()}
+
+
+def older_names(name: str) -> list[str]:
+    """What LLVM also calls a matrix instruction: without the blocks and underscores that gfx940 brought."""
+    match = re.fullmatch(r"(v_s?mfma\w*_[fi]\d+_)(\d+x\d+x\d+)(?:_\d+b)?_(f32|f16|bf16|i8|f64)", name)
+    if match is None:
+        return []
+    family, shape, kind = match.groups()
+    one_k = kind == "bf16" and shape in ONE_K_SHAPES and not name.startswith("v_smfmac")
+    return [f"{family}{shape}{kind}", *([f"{family}{shape}{kind}_1k"] if one_k else [])]
 
 
 def _names(syntax: Syntax) -> list[str]:

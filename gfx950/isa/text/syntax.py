@@ -6,6 +6,7 @@ instruction has its text without an entry here. `gfx950.isa.text.scalar`, `.vect
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +37,11 @@ class Syntax:
     defaults: tuple[tuple[Slot, int], ...] = ()
     required: tuple[Modifier, ...] = ()
     any_operands: bool = False
+
+    @functools.cached_property
+    def modifier_words(self) -> dict[str, Modifier]:
+        """The modifiers by the words they start with."""
+        return {word: modifier for modifier in self.modifiers for word in modifier.words}
 
     def applies(self, decoded: Decoded) -> bool:
         """Whether the instruction's bits are of this way."""

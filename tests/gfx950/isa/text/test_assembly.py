@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from llvm_printer import printed_lines
 from llvm_tools import assembled
+from random_instructions import Generator
 
 from emu.code_object import load
-from gfx950.isa.text import AssemblyError, assemble, listing
+from gfx950.isa.registry import load as load_definitions
+from gfx950.isa.text import AssemblyError, assemble, disassemble, listing
+from gfx950.isa.text.catalog import older_names, syntaxes
 
 # What LLVM reads beside what it prints.
 VARIANTS = """
@@ -98,6 +103,20 @@ def llvm():
 @pytest.mark.parametrize("line", VARIANTS)
 def test_other_spellings_give_llvm_s_bytes(line, llvm):
     assert assemble(line).hex() == llvm[line].code.hex()
+
+
+def test_older_names_of_matrix_instructions_are_llvm_s():
+    rng = random.Random(1)
+    expected = {}
+    for name, definition in load_definitions().items():
+        for alias in older_names(name):
+            decoded = Generator(syntaxes(definition)[0], rng).instruction()
+            expected[disassemble(decoded).replace(name, alias, 1)] = decoded.raw
+    assert len(expected) > 40
+    accepted, refused = printed_lines(expected)
+    assert all("overlap" in reason for reason in refused.values())
+    assert {line: printed.code for line, printed in accepted.items()} == {line: expected[line] for line in accepted}
+    assert {line: assemble(line) for line in expected} == expected
 
 
 TEXT = """

@@ -5,13 +5,12 @@ Each works on one lane at a time, the memory calls them in ascending lanes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Callable
 from typing import Any
 
 from gfx950.evidence import Evidence, rule
-from gfx950.lanes import F16, F32, F64, I32, I64, MANTISSA_BITS, U16, U32, U64, Engine, Float, Mask, infinity_bits
+from gfx950.isa.lane_arithmetic import EXACT, NEAREST, with_mode
+from gfx950.lanes import F16, F32, F64, I32, I64, MANTISSA_BITS, U16, U32, U64, Float, Mask, infinity_bits
 
 ORDER = rule(
     "atomic.order",
@@ -145,27 +144,15 @@ def integer_type(signed: bool, width: int) -> Any:
     return {(True, 32): I32, (True, 64): I64, (False, 32): U32, (False, 64): U64}[signed, width]
 
 
-@contextmanager
-def _mode(engine: Engine, keep_denormals: bool) -> Iterator[None]:
-    """Rounding to nearest even, denormals kept or as MODE says, while an operation is computed."""
-    before = engine.mode
-    changed = replace(before, round32=0, round16_64=0)
-    engine.mode = replace(changed, denorm32=3, denorm16_64=3) if keep_denormals else changed
-    try:
-        yield
-    finally:
-        engine.mode = before
-
-
 def float_add(t: Any, s: Any) -> Any:
     """t + s to nearest even, denormals by MODE. [rule atomic.lds_denorm]"""
-    with _mode(t.engine, keep_denormals=False):
+    with with_mode(t.engine, **NEAREST):
         return t + s
 
 
 def float_add_exact(t: Any, s: Any) -> Any:
     """t + s to nearest even, denormals kept."""
-    with _mode(t.engine, keep_denormals=True):
+    with with_mode(t.engine, **EXACT):
         return t + s
 
 
@@ -191,7 +178,7 @@ def packed_add(add_half: Callable[[U16, U16], U16], keep_denormals: bool) -> Ope
     """Two independent adds in the halves of a dword."""
 
     def operation(t: U32, s: U32) -> U32:
-        with _mode(t.engine, keep_denormals):
+        with with_mode(t.engine, **(EXACT if keep_denormals else NEAREST)):
             low, high = (add_half(a, b) for a, b in zip(_halves(t), _halves(s), strict=True))
         return _packed(low, high)
 

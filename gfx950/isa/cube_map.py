@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from gfx950.evidence import Evidence, rule
-from gfx950.isa.lane_arithmetic import ARITHMETIC, by_mode
+from gfx950.isa.lane_arithmetic import ARITHMETIC, as_input, as_output
 from gfx950.isa.registry import vop3
 from gfx950.lanes import F32, FLOAT_DENORM, Mask
 
@@ -47,15 +47,15 @@ def v_cubeid_f32(src0: F32, src1: F32, src2: F32) -> F32:
 @vop3("v_cubesc_f32", 0x1C5, intrinsic="llvm.amdgcn.cubesc", rules=(FACES, FLOAT_DENORM))
 def v_cubesc_f32(src0: F32, src1: F32, src2: F32) -> F32:
     """The coordinate S on the face. [12.11]"""
-    x, y, z = by_mode(src0), by_mode(src1), by_mode(src2)
-    return _by_axis(x, y, z, ((x < 0.0).select(z, -z), x, (z < 0.0).select(-x, x)))
+    x, y, z = as_input(src0), as_input(src1), as_input(src2)
+    return as_output(_by_axis(x, y, z, ((x < 0.0).select(z, -z), x, (z < 0.0).select(-x, x))))
 
 
 @vop3("v_cubetc_f32", 0x1C6, intrinsic="llvm.amdgcn.cubetc", rules=(FACES, FLOAT_DENORM))
 def v_cubetc_f32(src0: F32, src1: F32, src2: F32) -> F32:
     """The coordinate T on the face. [12.11]"""
-    x, y, z = by_mode(src0), by_mode(src1), by_mode(src2)
-    return _by_axis(x, y, z, (-y, (y < 0.0).select(-z, z), -y))
+    x, y, z = as_input(src0), as_input(src1), as_input(src2)
+    return as_output(_by_axis(x, y, z, (-y, (y < 0.0).select(-z, z), -y)))
 
 
 @vop3("v_cubema_f32", 0x1C7, intrinsic="llvm.amdgcn.cubema", rules=(FACES, *ARITHMETIC))

@@ -173,9 +173,12 @@ def v_max3_f32(src0: F32, src1: F32, src2: F32) -> F32:
 
 def median(a: X, b: X, c: X) -> X:
     """V_MED3 of floats: the minimum with a NaN, else the larger of the two that remain without the largest."""
-    largest = larger(larger(a, b), c)
-    middle = (largest == a).select(larger(b, c), (largest == b).select(larger(a, c), larger(a, b)))
-    return (a.is_nan() | b.is_nan() | c.is_nan()).select(smaller(smaller(a, b), c), middle)
+    a, b, c = as_input(a), as_input(b), as_input(c)
+    with with_mode(a.engine, denorm32=3, denorm16_64=3):  # a flush in between would make equal what is not
+        largest = larger(larger(a, b), c)
+        middle = (largest == a).select(larger(b, c), (largest == b).select(larger(a, c), larger(a, b)))
+        result = (a.is_nan() | b.is_nan() | c.is_nan()).select(smaller(smaller(a, b), c), middle)
+    return as_output(result)
 
 
 @vop3("v_med3_f32", 0x1D6, intrinsic="llvm.amdgcn.fmed3.f32", rules=MIN_MAX)

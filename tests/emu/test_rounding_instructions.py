@@ -257,6 +257,16 @@ def test_parts_see_the_denormals_that_inputs_keep():
         assert quotient.view(np.float32) == (1.0 if kept else np.inf)
 
 
+def test_selection_sees_kept_denormals_and_flushes_the_one_it_takes():
+    tiny, sign = np.array([1], np.uint32), 1 << 31
+    for denorm, middle in ((0, 0), (1, sign), (2, 0), (3, 1 | sign)):  # flushed before, all three are equal
+        mode = Mode(denorm32=denorm)
+        assert run("v_med3_f32", mode, (F32, tiny | sign), (F32, tiny * 2 | sign), (F32, tiny)) == middle
+    for denorm, place in ((0, 0), (1, sign), (2, 0), (3, 1 | sign)):  # x is the major axis: S is -z; else z is: S is x
+        operands = (F32, tiny * 2), (F32, tiny * 0), (F32, tiny)
+        assert run("v_cubesc_f32", Mode(denorm32=denorm), *operands) == place
+
+
 def test_clamp_leaves_a_denormal_result():
     for denorm in (2, 3):
         engine = NumpyEngine(Mode(denorm32=denorm))

@@ -1,0 +1,212 @@
+"""Fuzzing: damaged code objects and random instruction streams on the host engine, in processes that may die.
+
+    python tests/toolchain/fuzzing.py --count 100000 --jobs 2
+
+prints how the cases ended. A case must end in a normal run or in an error of the emulator: no crash, no hang, no other
+exception, and no byte outside the arrays a kernel was given changed (zones around every array of the machine are
+checked). Each case follows from its seed alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import multiprocessing
+import os
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "emu"), str(Path(__file__).parents[2])]
+
+from kernel_builds import assemble_kernel, compile_c, with_code
+from test_random_code import EPILOGUE, PROLOGUE, ROOM, random_code
+
+from emu import host_machine, resident
+from emu.dispatch import Device, RunOptions
+from emu.errors import EmulatorError
+
+ZONE = 4096  # bytes on either side of every array
+MARK = 0xA5
+STEPS = 2000  # instructions a workgroup may take
+SECONDS = 120  # without a sign of life before a process counts as hanging
+BATCH = 400  # cases of one process: translated code is never given back
+NUMBERS = [0, 1, 0x7F, 0xFFFFFFFF, 1 << 40, (1 << 63) - 1, (1 << 64) - 1]
+ROOM_BYTES = bytes.fromhex("070080bf") * ROOM
+SOURCE = """
+SHARED(u32, shared, 256);
+static __attribute__((noinline)) u32 sum(const u32* p, u32 n) { u32 s = 0; while (n--) s = s * 7 + *p++; return s; }
+KERNEL many(GLOBAL u32* out, u32 n, float x) {
+    u32 local[16];
+    for (u32 i = 0; i < 16; i++) local[i] = ITEM * i + n;
+    shared[ITEM & 255] = sum(local, n & 15);
+    BARRIER();
+    __atomic_fetch_add(out, shared[(ITEM + 1) & 255], __ATOMIC_RELAXED);
+    switch (n & 7) { case 0: x += 1; break; case 1: x *= 2; break; case 2: x /= 3; break; case 3: x -= ITEM; break;
+                     case 4: x = -x; break; case 5: x = __builtin_sqrtf(x); break; default: x = ITEM; }
+    out[64 + ITEM % 64] = (u32)(i32)x;
+}
+"""
+_zones: list[np.ndarray] = []
+
+
+def guarded(nbytes: int) -> np.ndarray:
+    """As `emu.resident.aligned`, with a marked zone before and behind."""
+    room = np.full(nbytes + 2 * ZONE + 64, MARK, np.uint8)
+    start = ZONE + -(room.ctypes.data + ZONE) % 64
+    room[start : start + nbytes] = 0
+    _zones.extend((room[:start], room[start + nbytes :]))
+    return room[start : start + nbytes]
+
+
+@functools.cache
+def streams_template() -> bytes:
+    room = "s_nop 7\n" * ROOM
+    lds = ".amdhsa_group_segment_fixed_size 4096\n.amdhsa_private_segment_fixed_size 64"
+    return assemble_kernel(PROLOGUE + room + EPILOGUE, lds)
+
+
+@functools.cache
+def objects() -> list[bytes]:
+    return [compile_c(SOURCE, level) for level in ("-O0", "-O2")] + [streams_template()]
+
+
+def damaged(rng: np.random.Generator) -> bytes:
+    """A code object with bits flipped, bytes replaced, pieces copied over others, or its end cut off."""
+    data = bytearray(objects()[rng.integers(len(objects()))])
+    for _ in range(int(rng.integers(1, 5))):
+        at, kind = int(rng.integers(len(data))), rng.integers(5)
+        if kind == 0:
+            data[at] ^= 1 << int(rng.integers(8))
+        elif kind == 1:
+            data[at : at + 4] = rng.bytes(4)
+        elif kind == 2:
+            other = int(rng.integers(len(data)))
+            data[at : at + 64] = data[other : other + 64]
+        elif kind == 3:
+            data[at : at + 8] = NUMBERS[rng.integers(len(NUMBERS))].to_bytes(8, "little")
+        elif rng.random() < 0.3:
+            del data[at:]
+            data = data or bytearray(b"\x7f")
+    return bytes(data)
+
+
+def made(seed: int) -> bytes:
+    """The code object of a case."""
+    rng = np.random.default_rng(seed)
+    if seed % 2:
+        return damaged(rng)
+    return with_code(streams_template(), ROOM_BYTES, random_code(rng))
+
+
+def run_case(seed: int) -> str:
+    """Runs one case; how it ended. Raises whatever is no error of the emulator, and AssertionError for a touched zone."""
+    _zones.clear()
+    buffer = guarded(16384)
+    device = Device()
+    device.map(buffer, "buffer")
+    options = RunOptions(step_limit=STEPS, threads=1 + seed % 2)
+    try:
+        module = device.load(made(seed))
+        for name in module.kernels[:2]:
+            kernel = module[name]
+            explicit = [a for a in kernel.kernel.arguments if not a.hidden]
+            arguments = [buffer if a.value_kind == "global_buffer" else 3 for a in explicit]
+            block = min(kernel.kernel.max_flat_workgroup_size, (1, 64, 100)[seed % 3])
+            given = arguments if kernel.kernel.has_metadata else [bytes(256)]
+            kernel[1 + seed % 2, block](*given, options=options)
+    except EmulatorError as error:
+        ending = type(error).__name__
+        str(error)
+    else:
+        ending = "done"
+    assert all((zone == MARK).all() for zone in _zones), f"seed {seed}: bytes outside the kernel's arrays changed"
+    return ending
+
+
+def _work(seeds: list[int], pipe) -> None:
+    os.environ["GFX950_CACHE"] = os.devnull  # every case is new: nothing to keep
+    resident.aligned = host_machine.aligned = guarded
+    for seed in seeds:
+        pipe.send((seed, None))
+        try:
+            ending = run_case(seed)
+        except BaseException as error:
+            ending = f"FAILED {type(error).__name__}: {error}"
+        pipe.send((seed, ending))
+
+
+class Worker:
+    """One process with a batch of seeds."""
+
+    def __init__(self, seeds: list[int]) -> None:
+        self.seeds, self.seen = seeds, time.monotonic()
+        self.current: int | None = None
+        self.pipe, there = multiprocessing.Pipe()
+        self.process = multiprocessing.get_context("fork").Process(target=_work, args=(seeds, there), daemon=True)
+        self.process.start()
+        there.close()
+
+    def poll(self, endings: Counter[str], findings: list[str]) -> bool:
+        """Takes up what the process said. False when it is through or gone; what is left stays in `seeds`."""
+        try:
+            while self.pipe.poll(0.02):
+                seed, ending = self.pipe.recv()
+                self.seen, self.current = time.monotonic(), seed if ending is None else None
+                if ending is not None:
+                    self.seeds.remove(seed)
+                    endings[ending.split(":")[0]] += 1
+                    if ending.startswith("FAILED"):
+                        findings.append(f"seed {seed}: {ending}")
+        except EOFError:
+            self.process.join()
+            self._lost(f"died with exit code {self.process.exitcode}", endings, findings)
+            return False
+        if time.monotonic() - self.seen > SECONDS:
+            self.process.kill()
+            self._lost(f"ran for more than {SECONDS} s", endings, findings)
+            return False
+        return True
+
+    def _lost(self, what: str, endings: Counter[str], findings: list[str]) -> None:
+        if self.current is not None:
+            self.seeds.remove(self.current)
+            endings[f"FAILED {what.split(' with')[0]}"] += 1
+            findings.append(f"seed {self.current}: the process {what}")
+
+
+def fuzz(first: int, count: int, jobs: int) -> tuple[Counter[str], list[str]]:
+    """Runs the seeds from `first` on. Returns how many ended in which way, and what is wrong."""
+    objects()
+    waiting = [list(range(at, min(at + BATCH, first + count))) for at in range(first, first + count, BATCH)]
+    endings: Counter[str] = Counter()
+    findings: list[str] = []
+    workers: list[Worker] = []
+    while waiting or workers:
+        while waiting and len(workers) < jobs:
+            workers.append(Worker(waiting.pop(0)))
+        for worker in list(workers):
+            if not worker.poll(endings, findings):
+                workers.remove(worker)
+                if worker.seeds:
+                    waiting.insert(0, worker.seeds)
+    return endings, findings
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--count", type=int, default=1000)
+    parser.add_argument("--jobs", type=int, default=2)
+    chosen = parser.parse_args()
+    endings, findings = fuzz(chosen.first, chosen.count, chosen.jobs)
+    print(f"{endings.total()} cases:", ", ".join(f"{n} {ending}" for ending, n in endings.most_common()))
+    print("\n".join(findings) or "no crash, no hang, no foreign error, no byte outside")
+    sys.exit(bool(findings))
+
+
+if __name__ == "__main__":
+    main()

@@ -210,24 +210,25 @@ def by_search(value, direction):
 
 
 @pytest.mark.parametrize("direction", [1, 2, 3])
-@pytest.mark.parametrize("op", ["fadd", "fmul", "fsub"])
+@pytest.mark.parametrize("op", ["fadd", "fmul", "fsub", "fdiv"])
 def test_pairs_of_f16(host, op, direction):
-    """Sums and products of two f16 are exact in double: the neighbours of the double are the answer."""
+    """Sums and products of two f16 are exact in double, quotients nearer to it than to any f16 they are not: the
+    neighbours of the double are the answer."""
     a, b = np.random.default_rng(direction).integers(0, 1 << 16, (2, 20_000), dtype=np.uint16)
     check_pairs(host, op, direction, a, b)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("direction", [1, 2, 3])
-@pytest.mark.parametrize("op", ["fadd", "fmul", "fsub"])
+@pytest.mark.parametrize("op", ["fadd", "fmul", "fsub", "fdiv"])
 def test_a_million_pairs_of_f16(host, op, direction):
     a, b = np.random.default_rng(direction).integers(0, 1 << 16, (2, 1_000_000), dtype=np.uint16)
     check_pairs(host, op, direction, a, b)
 
 
 def check_pairs(host, op, direction, a, b):
-    with np.errstate(invalid="ignore"):
-        function = {"fadd": np.add, "fsub": np.subtract, "fmul": np.multiply}[op]
+    with np.errstate(all="ignore"):
+        function = {"fadd": np.add, "fsub": np.subtract, "fmul": np.multiply, "fdiv": np.divide}[op]
         exact = function(a.view(np.float16).astype(np.float64), b.view(np.float16).astype(np.float64))
     usable = np.isfinite(exact) & (exact != 0)
     check(host, op, 16, rounding(direction), [a[usable], b[usable]], by_search(exact[usable], direction))

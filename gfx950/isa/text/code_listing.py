@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from gfx950.isa.encoding import DecodeError, decode
 from gfx950.isa.text.disassembly import Symbol, disassemble, long_words
 from gfx950.isa.text.unprinted import is_exact
@@ -30,6 +32,12 @@ def _next_line(code: bytes | memoryview, base: int, at: int, symbol: Symbol | No
         raw = bytes(code[at : at + 4])
         return raw, long_words(raw)
     text = disassemble(decoded, symbol)
-    if exact and not is_exact(decoded):
+    if exact and not _is_exact(decoded.raw):
         return decoded.raw, f"{long_words(decoded.raw)} // {text}"
     return decoded.raw, text
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def _is_exact(raw: bytes) -> bool:
+    """Of the same bytes at any address: code repeats itself."""
+    return is_exact(decode(raw, 0))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gfx950.isa.encoding import Decoded, DecodeError, decode
+from gfx950.isa.encoding import Decoded, DecodeError, decode, encode
 from gfx950.isa.text.catalog import syntax_of
 from gfx950.isa.text.scalar import Branch
 from gfx950.isa.text.syntax import Syntax
@@ -19,7 +19,7 @@ def disassemble(decoded: Decoded, symbol: Symbol | None = None) -> str:
     """
     syntax = syntax_of(decoded)
     if syntax is None:
-        return long_words(decoded.raw)
+        return long_words(decoded.raw or encode(decoded))
     return _line(syntax, decoded, symbol)
 
 

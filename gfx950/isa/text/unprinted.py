@@ -76,7 +76,11 @@ UNPRINTED = (
         "MUBUF", ("idxen", "offen", "offset", "soffset", "srsrc", "nt"), "the cache instructions have SC0 and SC1 only"
     ),
     Unprinted("MTBUF", ("vaddr",), ABSENT),
-    Unprinted("literal", ("literal",), "the high half of a 16-bit operand's literal"),
+    Unprinted(
+        "literal",
+        ("literal",),
+        "the high half of a 16-bit operand's literal: LLVM takes none that does not fit, nor does `assemble`",
+    ),
 )
 
 

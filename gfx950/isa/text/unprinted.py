@@ -79,7 +79,7 @@ UNPRINTED = (
     Unprinted(
         "literal",
         ("literal",),
-        "the high half of a 16-bit operand's literal: LLVM takes none that does not fit, nor does `assemble`",
+        "the high half of that of a 16-bit operand: neither LLVM nor `assemble` takes it",
     ),
 )
 

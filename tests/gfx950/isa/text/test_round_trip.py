@@ -68,7 +68,7 @@ def trial(each: int, seed: int) -> Trial:
     return Trial(tried, instructions, *printed_lines(instructions))
 
 
-@pytest.fixture(scope="module", params=[30, pytest.param(400, marks=pytest.mark.slow)])
+@pytest.fixture(scope="module", params=[30, pytest.param(150, marks=pytest.mark.slow)])
 def tried(request):
     return trial(request.param, seed=request.param)
 

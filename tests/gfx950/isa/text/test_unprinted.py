@@ -74,7 +74,7 @@ def differences(decoded: Decoded, again: Decoded):
         yield "literal", "literal"
 
 
-@pytest.fixture(scope="module", params=[5, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.fixture(scope="module", params=[5, pytest.param(50, marks=pytest.mark.slow)])
 def survived(request):
     found = []
     for decoded in random_instructions(request.param, seed=request.param):

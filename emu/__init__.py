@@ -8,7 +8,8 @@ For interactive use without any kernel, `from emu import ...` gives lane values 
     U32 as hex
      0 11550044    1 11550044    2 11550044    3 11550044
 
-They load when they are first asked for (module emu.interactive).
+To run code objects: `Device`, `RunOptions` and `Geometry` (emu.dispatch, emu.launch_state). All of these load when they
+are first asked for.
 """
 
 from __future__ import annotations
@@ -16,23 +17,30 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from emu.dispatch import Device, RunOptions
     from emu.display import show
     from emu.interactive import f16, f32, f64, i32, lane_id, lanes, mask, to_numpy, u32, u64
     from emu.interactive_lds import Lds
     from emu.interactive_matrix import from_registers, mfma, to_registers
+    from emu.launch_state import Geometry
 
 _HOMES = {
     "emu.interactive": ("lanes", "lane_id", "mask", "u32", "u64", "i32", "f16", "f32", "f64", "to_numpy"),
     "emu.interactive_lds": ("Lds",),
     "emu.interactive_matrix": ("mfma", "to_registers", "from_registers"),
     "emu.display": ("show",),
+    "emu.dispatch": ("Device", "RunOptions"),
+    "emu.launch_state": ("Geometry",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 # What mnemonics begin with; other names are modules of this folder, or mistakes.
 _FAMILIES = ("v_", "s_", "ds_", "global_", "flat_", "buffer_", "tbuffer_", "scratch_")
 
 __all__ = [
+    "Device",
+    "Geometry",
     "Lds",
+    "RunOptions",
     "f16",
     "f32",
     "f64",

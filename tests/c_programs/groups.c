@@ -132,17 +132,17 @@ KERNEL last_group_finishes(GLOBAL const u32 *in, GLOBAL u32 *partial, GLOBAL u32
   }
 }
 
-// A lock that lanes of one wave take one after another.
+// A lock over all waves. One lane of a wave after another comes to it: lanes that wait for a lane of their own wave would
+// wait for ever.
 KERNEL locked_updates(GLOBAL u32 *lock, GLOBAL u32 *shared, u32 turns) {
   for (u32 k = 0; k < turns; k++) {
-    u32 taken = 0;
-    while (!taken) {
-      if (__atomic_exchange_n(lock, 1, __ATOMIC_ACQUIRE) == 0) {
-        shared[0] = shared[0] * 3 + 1;
-        shared[1] += HERE;
-        __atomic_store_n(lock, 0, __ATOMIC_RELEASE);
-        taken = 1;
-      }
+    if (ITEM % 8 != k) continue;
+    for (u32 lane = 0; lane < 64; lane += 8) {
+      if (ITEM % 64 != lane + k) continue;
+      while (__atomic_exchange_n(lock, 1, __ATOMIC_ACQUIRE)) {}
+      shared[0] = shared[0] * 3 + 1;
+      shared[1] += HERE;
+      __atomic_store_n(lock, 0, __ATOMIC_RELEASE);
     }
   }
 }

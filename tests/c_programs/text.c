@@ -153,7 +153,7 @@ static i32 sum_of(reader *r) {
     if (c == '+') { r->at++; value += (u32)term_of(r); } else if (c == '-') { r->at++; value -= (u32)term_of(r); } else return (i32)value; } }
 
 PROGRAM(parser, 4, 2) {
-  u8 text[40]; u32 length = 0, open = 0;
+  u8 text[56]; u32 length = 0, open = 0;
   for (u32 k = 0; k < 9; k++) {
     u32 choice = in[k % 4] >> k * 3 % 28;
     if ((choice & 3) == 0 && open < 3) { text[length++] = '('; open++; }

@@ -16,14 +16,10 @@ import os
 import sys
 import time
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
-
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "emu"), str(Path(__file__).parents[2])]
-
 from kernel_builds import assemble_kernel, compile_c, with_code
-from test_random_code import EPILOGUE, PROLOGUE, ROOM, random_code
+from random_streams import EPILOGUE, PROLOGUE, ROOM, random_code
 
 from emu import host_machine, resident
 from emu.dispatch import Device, RunOptions
@@ -103,7 +99,7 @@ def made(seed: int) -> bytes:
 
 
 def run_case(seed: int) -> str:
-    """Runs one case; how it ended. Raises whatever is no error of the emulator, and AssertionError for a touched zone."""
+    """Runs one case; how it ended. Raises whatever is no error of the emulator, AssertionError for a touched zone."""
     _zones.clear()
     buffer = guarded(16384)
     device = Device()

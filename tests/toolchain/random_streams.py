@@ -1,0 +1,118 @@
+"""Random instruction streams, known and garbage, and the kernel that they stand in."""
+
+from __future__ import annotations
+
+from gfx950.isa.encoding import ENCODINGS, MAI, VOP3_BASES, VOP3B, uses_vop3b
+from gfx950.isa.registry import load
+
+ROOM = 48  # dwords of random code in a kernel
+PROLOGUE = """
+s_movk_i32 s4, 0x1e37
+v_mul_u32_u24 v1, v0, s4
+v_xor_b32 v2, 0x12345678, v1
+v_lshlrev_b32 v3, 3, v0
+v_cvt_f32_u32 v4, v0
+v_mul_f32 v5, 0.5, v4
+v_not_b32 v6, v2
+v_mul_lo_u32 v7, v2, v6
+v_mov_b32 v9, 1
+v_lshlrev_b32 v10, 2, v0
+v_mov_b32 v11, 1
+v_accvgpr_write_b32 a0, v7
+v_accvgpr_write_b32 a1, v5
+s_mov_b32 s5, 1
+s_mov_b32 s6, 0x7f800001
+s_mov_b64 s[8:9], 0x55
+s_mov_b32 m0, -1
+"""
+
+
+def dump(registers, base):
+    """Stores vector registers of 64 lanes each from byte `base` of the buffer on."""
+    lines = [f"s_mov_b32 s42, {base}", "s_mov_b32 s43, 1"]
+    for k, register in enumerate(registers):
+        if register[0] == "v":
+            lines.append(f"v_mov_b32 v43, {register}")
+        elif register[0] == "a":
+            lines.append(f"v_accvgpr_read_b32 v43, {register}")
+        else:
+            lines.append(f"v_mov_b32 v43, {register}")
+        lines.append(f"global_store_dword v40, v43, s[42:43] offset:{256 * k}")
+    return lines
+
+
+EPILOGUE = "\n".join(
+    [
+        "s_mov_b64 exec, -1",
+        "s_cselect_b32 s40, 1, 0",
+        "v_mbcnt_lo_u32_b32 v40, -1, 0",
+        "v_mbcnt_hi_u32_b32 v40, -1, v40",
+        "v_lshlrev_b32 v40, 2, v40",
+        *dump([f"v{k}" for k in range(16)], 0),
+        *dump([f"s{k}" for k in range(4, 20)], 4096),
+        *dump(["vcc_lo", "vcc_hi", "s40", "a0", "a1", "a2", "a3"], 8192),
+        "s_endpgm",
+    ]
+)
+INSTRUCTIONS = list(load().values())
+SCALARS = [4, 5, 6, 7, 8, 10, 12, 106, 124, 126, 128, 129, 240, 253, 255]
+
+
+def field_value(rng, form, name, width):
+    """A value that mostly means something."""
+    value = int(rng.integers(0, 1 << width))
+    if rng.random() < 0.05:
+        return value
+    if name in ("acc", "acc_cd", "seg", "lds", "sve", "nv", "gds", "soe"):
+        return 0
+    if name == "imm":
+        return 1
+    if name in ("cbsz", "blgp", "abid"):
+        return value % 5 if rng.random() < 0.3 else 0
+    if name == "sbase":
+        return int(rng.choice([0, 2, 3]))
+    if name == "saddr":
+        return int(rng.choice([0x7F, 4]))
+    if name == "sdata" or (name[0] == "s" and width == 7 and "dst" in name):
+        return int(rng.integers(2, 9)) * 2
+    if name.startswith(("src", "ssrc")) and (width == 8 or rng.random() < 0.2):
+        return int(rng.choice(SCALARS))
+    if name.startswith("src") and width == 9:
+        return 256 + int(rng.integers(0, 12))
+    if name.startswith(("vdst", "vsrc", "data", "addr", "src")):
+        return int(rng.integers(0, 14))
+    if name.startswith("offset"):
+        return int(rng.integers(0, 16)) * 4
+    if name == "simm16" and form == "SOPP":
+        return int(rng.integers(-3, 8)) & 0xFFFF
+    return value
+
+
+def random_instruction(rng):
+    instruction = INSTRUCTIONS[rng.integers(len(INSTRUCTIONS))]
+    form = instruction.encoding
+    if form in VOP3_BASES and rng.random() < 0.4 and not instruction.parameter("literal"):
+        form = "VOP3"
+    encoding = ENCODINGS.get({"MUBUF_LDS": "MUBUF"}.get(form, form), ENCODINGS["FLAT"])
+    if form == "VOP3" and uses_vop3b(instruction):
+        encoding = VOP3B
+    elif form in ("MAI", "MAI_SCALE"):
+        encoding = MAI
+    fields = {n: field_value(rng, form, n, width) for n, (_, width) in encoding.fields.items()}
+    fields["op"] = instruction.opcode + (VOP3_BASES.get(instruction.encoding, 0) if form == "VOP3" else 0)
+    if form in ("FLAT", "SCRATCH", "GLOBAL"):
+        fields["seg"] = ("FLAT", "SCRATCH", "GLOBAL").index(form)
+    if form == "MUBUF_LDS":
+        fields["lds"] = 1
+    raw = encoding.pack(fields).to_bytes(encoding.nbytes, "little")
+    if form == "MAI_SCALE":
+        raw = ENCODINGS["VOP3P"].pack({"op": 0x2C, "src0": 264, "src1": 265, "op_sel": 1}).to_bytes(8, "little") + raw
+    sources = {fields.get(n) for n in ("src0", "ssrc0", "ssrc1")}
+    return raw + rng.bytes(4) if encoding.nbytes == 4 and sources & {249, 250, 255} else raw
+
+
+def random_code(rng):
+    if rng.random() < 0.15:
+        return rng.bytes(4 * int(rng.integers(1, ROOM)))
+    code = b"".join(random_instruction(rng) for _ in range(int(rng.integers(1, 8))))
+    return code[: 4 * ROOM]

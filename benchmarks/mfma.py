@@ -8,7 +8,8 @@ import time
 import numpy as np
 import numpy.typing as npt
 
-from gfx950.arithmetic.mfma import SHAPES, Format, pack_parameters
+from gfx950.arithmetic.mfma import Format, pack_parameters
+from gfx950.arithmetic.mfma_shapes import SHAPES
 from gfx950.arithmetic.native import NATIVES, Native
 
 ITEMS, ROUNDS = 1000, 15
@@ -37,7 +38,7 @@ def raw_codes(generator: np.random.Generator, size: tuple[int, ...], half: bool)
 def workloads(native: Native) -> dict[str, Words]:
     """Inputs by name: values from a normal distribution, and raw bits that span all exponents."""
     generator, shape = np.random.default_rng(0), SHAPES[native.name]
-    operands = 2 * shape.operand_registers
+    operands = shape.operand_registers + shape.b_shape.operand_registers
     half = native.name.endswith("_f16")
     raw = generator.integers(0, 2**32, (ITEMS, native.n_in, 64), dtype=np.uint32)
     raw[:, :operands] = raw_codes(generator, (ITEMS, operands, 64), half)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gfx950.evidence import Evidence, Rule, rule
-from gfx950.layouts import INDEX_SET_RULE, SPARSE_RULE
+from gfx950.layouts import INDEX_SET_RULE
 
 _GFX942 = "MMA-Sim 2.1.1 (arXiv 2511.10909): MI300X probes and random full-bit tests"
 _OVERFLOW = rule(
@@ -25,29 +25,13 @@ _NAN_BITS = rule(
     "nothing published",
     "Every NaN result is 0x7FC00000, of f64 instructions 0x7FF8000000000000.",
 )
-# f16, bf16 and what is smaller.
-GROUP_RULES: tuple[Rule, ...] = (
-    rule("mfma.group_length.f16_bf16", Evidence.carried, _GFX942, "f16 and bf16: groups of 8 products."),
-    rule(
-        "mfma.group_length.fp8_bf8",
-        Evidence.carried,
-        _GFX942,
-        "fp8 and bf8: groups of 16 products, at every K and also in F8F6F4.",
-    ),
-    rule(
-        "mfma.group_length.fp6_fp4", Evidence.chosen, "nothing published", "fp6, bf6, fp4: the same group step as fp8."
-    ),
+# What a group step rests on, whatever the formats.
+_GROUP: tuple[Rule, ...] = (
     rule(
         "mfma.group_order",
         Evidence.carried,
         _GFX942,
         "Groups follow each other in ascending logical k, each through a rounded f32.",
-    ),
-    rule(
-        "mfma.split",
-        Evidence.carried,
-        _GFX942,
-        "8-bit formats align even and odd k apart, then floor both to the larger exponent.",
     ),
     rule(
         "mfma.product_bits",
@@ -63,18 +47,11 @@ GROUP_RULES: tuple[Rule, ...] = (
     ),
     rule("mfma.c_bits", Evidence.carried, _GFX942, "C is floored 24 bits below that exponent."),
     rule(
-        "mfma.c_window",
-        Evidence.carried,
-        _GFX942,
-        "8-bit formats drop C more than 25 binades below; f16 and bf16 never drop it.",
-    ),
-    rule(
         "mfma.sum_bits",
         Evidence.carried,
         _GFX942,
         "The total is floored 31 bits below its exponent, then rounded to nearest even.",
     ),
-    rule("mfma.product_overflow", Evidence.carried, _GFX942, "A bf16 product of 2^128 or more is Inf before summing."),
     rule(
         "mfma.subnormals",
         Evidence.spec,
@@ -91,17 +68,48 @@ GROUP_RULES: tuple[Rule, ...] = (
     ),
     _NAN_BITS,
     rule("mfma.signed_zero", Evidence.carried, _GFX942, "An exactly zero total is +0, also for C = -0."),
+)
+HALF_RULES: tuple[Rule, ...] = (
+    rule("mfma.group_length.f16_bf16", Evidence.carried, _GFX942, "f16 and bf16: groups of 8 products."),
+    rule("mfma.product_overflow", Evidence.carried, _GFX942, "A bf16 product of 2^128 or more is Inf before summing."),
+    *_GROUP,
+)
+BYTE_RULES: tuple[Rule, ...] = (
     rule(
-        "mfma.scale_entry",
-        Evidence.chosen,
-        "CDNA4 ISA 7.2 gives only the value",
-        "Block scales add to product exponents before C is aligned.",
+        "mfma.group_length.fp8_bf8",
+        Evidence.carried,
+        _GFX942,
+        "fp8 and bf8: groups of 16 products, at every K and also in F8F6F4.",
+    ),
+    rule(
+        "mfma.split",
+        Evidence.carried,
+        _GFX942,
+        "8-bit formats align even and odd k apart, then floor both to the larger exponent.",
+    ),
+    rule(
+        "mfma.c_window",
+        Evidence.carried,
+        _GFX942,
+        "8-bit formats drop C more than 25 binades below; f16 and bf16 never drop it.",
+    ),
+    *_GROUP,
+)
+F8F6F4_RULES: tuple[Rule, ...] = (
+    rule(
+        "mfma.group_length.fp6_fp4", Evidence.chosen, "nothing published", "fp6, bf6, fp4: the same group step as fp8."
     ),
     rule(
         "mfma.mixed_formats",
         Evidence.chosen,
         "nothing published",
         "A mixed pair follows its wider format's group step.",
+    ),
+    rule(
+        "mfma.scale_entry",
+        Evidence.chosen,
+        "CDNA4 ISA 7.2 gives only the value",
+        "Block scales add to product exponents before C is aligned.",
     ),
     rule(
         "mfma.scaled_overflow",
@@ -121,7 +129,9 @@ GROUP_RULES: tuple[Rule, ...] = (
         "CDNA4 ISA 7.2: 0xFF is NaN",
         "A NaN scale makes its whole row or column NaN, even with zero data.",
     ),
+    *BYTE_RULES,
 )
+
 _CHAIN = rule(
     "mfma.chain",
     Evidence.carried,
@@ -167,7 +177,6 @@ INTEGER_RULES: tuple[Rule, ...] = (
     ),
 )
 SPARSE_RULES: tuple[Rule, ...] = (
-    SPARSE_RULE,
     INDEX_SET_RULE,
     rule(
         "mfma.sparse_index",

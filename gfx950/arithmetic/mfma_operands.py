@@ -301,8 +301,8 @@ def decode_pair(inputs: Words, parameters: Value, shape: Shape, half: bool, matr
 
 def any_infinity(matrices: Matrix, shape: Shape) -> Value:
     flags = vector_of(matrices.flags.builder, 0)
-    for operand in range(2):
-        for row in range(0, columns_of(shape), WIDTH):
+    for operand, count in enumerate((row_stride(shape), columns_of(shape))):  # of four rows, A is there for each
+        for row in range(0, count, WIDTH):
             flags = flags | matrices.operand(operand).flags.vector(row)
     return any_lane((flags & HAS_INFINITY) > 0)
 

@@ -12,9 +12,11 @@ from typing import Annotated, Any, NamedTuple
 from gfx950.arithmetic.mfma import Format, pack_parameters
 from gfx950.arithmetic.mfma_evidence import (
     BROADCAST_RULES,
+    BYTE_RULES,
+    F8F6F4_RULES,
     F32_RULES,
     F64_RULES,
-    GROUP_RULES,
+    HALF_RULES,
     INTEGER_RULES,
     SCALE_RULES,
     SPARSE_RULES,
@@ -23,6 +25,7 @@ from gfx950.arithmetic.mfma_shapes import SHAPES, Shape, kind_of
 from gfx950.evidence import Rule
 from gfx950.isa.registry import Instruction, Place, inst, vop1, vop3p
 from gfx950.lanes import B32, B64, B128, B256, B512, B1024, LANES, U32, Mode, Words, join
+from gfx950.layouts import F6F4_RULE, F8_RULE, SCALE_RULE, layout
 
 # An f8f6f4 operand: as many registers as its format (CBSZ for A, BLGP for B) needs, 8, 6 or 4; the rest read as 0.
 MatrixA = Annotated[B256, Place("matrix_a")]
@@ -34,9 +37,9 @@ DOUBLES = {2: Annotated[B64, Place("f64")], 8: Annotated[B256, Place("f64")]}
 
 KINDS: dict[int, Any] = {1: B32, 2: B64, 4: B128, 8: B256, 16: B512, 32: B1024}  # by registers
 RULES: dict[str, tuple[Rule, ...]] = {
-    "f8f6f4": GROUP_RULES + SCALE_RULES,
-    "f8": GROUP_RULES,
-    "f16": GROUP_RULES,
+    "f8f6f4": F8F6F4_RULES + SCALE_RULES,
+    "f8": BYTE_RULES,
+    "f16": HALF_RULES,
     "f32": F32_RULES,
     "f64": F64_RULES,
     "i8": INTEGER_RULES,
@@ -59,6 +62,11 @@ def _multiply(native: str, operands: Sequence[tuple[B32, ...]], result: Any, par
     if result is B64:
         return join(*(U32(engine, raw) for raw in raws)).bits(B64)
     return result([B32(engine, raw) for raw in raws])
+
+
+def _layout_rules(name: str) -> tuple[Rule, ...]:
+    """What the places of the elements rest on."""
+    return tuple(dict.fromkeys(layout(name, operand).rule for operand in "ABD"))
 
 
 # ---- Dense -----------------------------------------------------------------------------------------------------------
@@ -107,7 +115,8 @@ def _dense(name: str, opcode: int, native: str, formats: tuple[Format, Format]) 
 
     body.__annotations__.update({"src0": ab, "src1": ab, "src2": cd, "return": cd})
     define: Callable[[Any], Instruction]
-    define = inst(name, "MAI", opcode, ignores_exec=True, rules=RULES[kind] + BROADCAST_RULES)
+    rules = RULES[kind] + BROADCAST_RULES + _layout_rules(name)
+    define = inst(name, "MAI", opcode, ignores_exec=True, rules=rules)
     return define(body)
 
 
@@ -122,7 +131,8 @@ def _double(name: str, opcode: int, native: str) -> Instruction:
         return _multiply(native, [_words(operand) for operand in (src0, src1, src2)], cd, parameters)
 
     body.__annotations__.update({"src2": DOUBLES[c_registers], "return": cd})
-    define: Callable[[Any], Instruction] = inst(name, "MAI", opcode, ignores_exec=True, rules=F64_RULES)
+    rules = F64_RULES + _layout_rules(name)
+    define: Callable[[Any], Instruction] = inst(name, "MAI", opcode, ignores_exec=True, rules=rules)
     return define(body)
 
 
@@ -150,7 +160,7 @@ def _sparse(name: str, opcode: int, native: str, formats: tuple[Format, Format])
         return _multiply(native, operands, cd, parameters)
 
     body.__annotations__.update({"src0": a_kind, "src1": b_kind, "vdst": cd, "return": cd})
-    rules = RULES[kind_of(native)] + SPARSE_RULES
+    rules = RULES[kind_of(native)] + SPARSE_RULES + _layout_rules(name)
     define: Callable[[Any], Instruction] = inst(name, "MAI", opcode, ignores_exec=True, rules=rules)
     return define(body)
 
@@ -195,7 +205,8 @@ def _f8f6f4(shape: str, opcode: int, cd: type[Words]) -> tuple[Instruction, Inst
     for body in (plain, scaled):
         body.__annotations__.update({"src2": cd, "return": cd})
     name = f"v_mfma_f32_{shape}_f8f6f4"
-    options = {"ignores_exec": True, "rules": RULES["f8f6f4"]}
+    rules = RULES["f8f6f4"] + (*_layout_rules(name), F8_RULE, F6F4_RULE, SCALE_RULE)
+    options = {"ignores_exec": True, "rules": tuple(dict.fromkeys(rules))}
     return (
         inst(name, "MAI", opcode, **options)(plain),
         inst(name.replace("v_mfma_", "v_mfma_scale_"), "MAI_SCALE", opcode, **options)(scaled),

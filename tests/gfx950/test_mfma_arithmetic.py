@@ -25,9 +25,10 @@ from gfx950.arithmetic.mfma import (
 )
 from gfx950.arithmetic.mfma_evidence import (
     BROADCAST_RULES,
+    F8F6F4_RULES,
     F32_RULES,
     F64_RULES,
-    GROUP_RULES,
+    HALF_RULES,
     INTEGER_RULES,
     SCALE_RULES,
     SPARSE_RULES,
@@ -637,7 +638,7 @@ def test_errors_say_what_was_wrong():
 
 
 def test_the_ledger_claims_no_measurement_on_gfx950():
-    groups = (GROUP_RULES, F32_RULES, F64_RULES, INTEGER_RULES, SPARSE_RULES, BROADCAST_RULES, SCALE_RULES)
+    groups = (HALF_RULES, F8F6F4_RULES, F32_RULES, F64_RULES, INTEGER_RULES, SPARSE_RULES, BROADCAST_RULES, SCALE_RULES)
     rules = [rule for group in groups for rule in group]
     assert {rule.name for rule in rules} <= set(LEDGER)
     assert all(rule.evidence is not Evidence.measured for rule in rules)

@@ -102,8 +102,8 @@ def _places(where: OperandLayout) -> dict[tuple[int, int], tuple[int, int]]:
 
 def _one_block(mnemonic: str) -> MatrixInstruction:
     shape = matrix_instruction(mnemonic)
-    if shape.blocks != 1 or shape.mnemonic.endswith(("_f64", "_i8", "_xf32")):
-        raise ValueError(f"{mnemonic} is not one block of floats of at most 32 bits; use its registers directly")
+    if shape.blocks != 1 or shape.sparse or shape.mnemonic.endswith(("_f64", "_i8")):
+        raise ValueError(f"{mnemonic} is not one dense block of floats of at most 32 bits; use its registers directly")
     return shape
 
 

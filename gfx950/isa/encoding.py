@@ -270,9 +270,15 @@ def _decode_scaled(code: bytes | memoryview, pc: int, base: int) -> Decoded | No
     name = plain.name.replace("v_mfma_", "v_mfma_scale_") if plain else ""
     if name not in INSTRUCTIONS or not fields["abid"] & 1:
         return None
-    return Decoded(
-        INSTRUCTIONS[name], "MAI", fields, pc, 16, scale=ENCODINGS["VOP3P"].unpack(first), raw=bytes(code[at : at + 16])
-    )
+    scale = ENCODINGS["VOP3P"].unpack(first)
+    if scale["neg"] or scale["src2"]:
+        raise DecodeError(
+            f"pc 0x{pc:x}: 0x{first:016x} loads MFMA scales with NEG {scale['neg']} and SRC2 {scale['src2']}: what they"
+            " mean there is not documented, they must be 0",
+            pc,
+            first & 0xFFFFFFFF,
+        )
+    return Decoded(INSTRUCTIONS[name], "MAI", fields, pc, 16, scale=scale, raw=bytes(code[at : at + 16]))
 
 
 def uses_vop3b(instruction: Instruction) -> bool:

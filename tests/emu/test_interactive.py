@@ -358,7 +358,11 @@ def test_conflicts_see_the_swizzle():
 
 @pytest.mark.parametrize(
     ("mnemonic", "shape"),
-    [("v_mfma_f32_16x16x32_bf16", (16, 16, 32)), ("v_mfma_f32_32x32x16_fp8_bf8", (32, 32, 16))],
+    [
+        ("v_mfma_f32_16x16x32_bf16", (16, 16, 32)),
+        ("v_mfma_f32_32x32x16_fp8_bf8", (32, 32, 16)),
+        ("v_mfma_f32_32x32x2_f32", (32, 32, 2)),
+    ],
 )
 def test_mfma_multiplies_small_integers_exactly(mnemonic, shape):
     m, n, k = shape
@@ -398,8 +402,10 @@ def test_matrices_that_do_not_fit():
         ValueError, match=r"A of v_mfma_f32_16x16x32_bf16 has shape \(16, 32\), got an array of \(3, 3\)"
     ):
         mfma("v_mfma_f32_16x16x32_bf16", np.zeros((3, 3)), 0)
-    with pytest.raises(ValueError, match="is not one block of floats"):
+    with pytest.raises(ValueError, match="is not one dense block of floats"):
         mfma("v_mfma_f32_4x4x4_16b_f16", 0, 0)
+    with pytest.raises(ValueError, match="v_smfmac_f32_16x16x32_f16 is not one dense block of floats"):
+        mfma("v_smfmac_f32_16x16x32_f16", 0, 0)
     with pytest.raises(ValueError, match="D of v_mfma_f32_16x16x32_bf16 has 4 registers, got 1"):
         from_registers("v_mfma_f32_16x16x32_bf16", "D", u32(0))
     assert isinstance(to_registers("v_mfma_scale_f32_16x16x128_f8f6f4", "A", 1.0, "fp6"), B192)

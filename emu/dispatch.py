@@ -29,6 +29,8 @@ from emu.observers import Observer
 from gfx950.lds import allocation
 
 DEFAULT_QUANTUM = 32  # instructions a wave runs before the next one's turn [facts: field kernels break above 32]
+RANDOM_BLOCK = 4  # instructions of a block under a random schedule: a turn ends between blocks
+TO_BARRIER = 1 << 62  # a quantum that no program uses up
 DEFAULT_STEP_LIMIT = 1 << 40
 
 
@@ -68,12 +70,13 @@ class Watch:
 @dataclass(frozen=True)
 class RunOptions:
     """How to run. engine: host, numpy or device. threads: workgroups at once on the host engine. quantum: instructions
-    before a wave's turn ends. watch: a range of device addresses whose last writer is reported. step_limit: wave
+    before a wave's turn ends, TO_BARRIER for as far as it gets. seed: turns of random length, 1 to quantum, instead. watch: a range of device addresses whose last writer is reported. step_limit: wave
     instructions a workgroup may take. observers: of emu.observers, for the numpy engine."""
 
     engine: str = "host"
     threads: int = 1
     quantum: int = DEFAULT_QUANTUM
+    seed: int | None = None
     watch: tuple[int, int] | None = None
     step_limit: int = DEFAULT_STEP_LIMIT
     observers: tuple[Observer, ...] = ()
@@ -86,6 +89,8 @@ class RunOptions:
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise LaunchError(f"{name} is {value!r}", expected="a whole number from 1 on")
         _check_watch(self.watch)
+        if self.seed is not None and (isinstance(self.seed, bool) or not isinstance(self.seed, int)):
+            raise LaunchError(f"seed is {self.seed!r}", expected="a whole number, or None for turns of equal length")
         if self.observers and self.engine != "numpy":
             raise LaunchError(
                 f"observers see single instructions, which the {self.engine} engine does not offer",
@@ -145,7 +150,8 @@ class Module:
 
     def machine(self, kernel: Kernel, options: RunOptions) -> Machine:
         """The machine that runs one kernel with these options, made once."""
-        longest = min(options.quantum, DEFAULT_QUANTUM) if options.engine == "host" else 0
+        longest = min(options.quantum, DEFAULT_QUANTUM if options.seed is None else RANDOM_BLOCK)
+        longest = longest if options.engine == "host" else 0
         key = (kernel.name, options.engine, longest)
         if key not in self._machines:
             self._machines[key] = _machine(options.engine, self.device.memory, self.code, kernel, longest)

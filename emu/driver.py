@@ -8,15 +8,46 @@ from __future__ import annotations
 
 from emu.host_memory import LEFT, NEXT_WAVE, RUNNING, SPENT, WAITING, WAVE
 from emu.registers import EXEC
-from emu.translate import BARRIER, COUNT, END, KIND_SHIFT, PC, RUN, SGPRS, STATUS, TABLES, WAVE_BYTES
+from emu.schedule import RANDOM_STEPS
+from emu.translate import (
+    BARRIER,
+    COUNT,
+    END,
+    KIND_SHIFT,
+    PC,
+    RANDOM,
+    RUN,
+    SGPRS,
+    STATUS,
+    TABLES,
+    TURN,
+    WAVE_BYTES,
+)
 
 
 def _context(*words: tuple[str, int]) -> str:
     return "\n".join(f"  %{name}.at = getelementptr i64, ptr %context, i64 {word}" for name, word in words)
 
 
+def _random_turn() -> str:
+    """The next turn's length, 1 .. %quantum, by the generator of emu.schedule.next_random."""
+    lines, last = [], "%random"
+    for i, (direction, amount) in enumerate(RANDOM_STEPS):
+        lines += [f"  %shifted.{i} = {direction} i64 {last}, {amount}", f"  %mixed.{i} = xor i64 {last}, %shifted.{i}"]
+        last = f"%mixed.{i}"
+    lines += [f"  store i64 {last}, ptr %random.at", f"  %drawn = urem i64 {last}, %quantum"]
+    return "\n".join([*lines, "  %turn.next = add i64 %drawn, 1", "  store i64 %turn.next, ptr %turn.at"])
+
+
 _places = _context(
-    ("next", NEXT_WAVE), ("spent", SPENT), ("left", LEFT), ("running", RUNNING), ("waiting", WAITING), ("wave", WAVE)
+    ("turn", TURN),
+    ("random", RANDOM),
+    ("next", NEXT_WAVE),
+    ("spent", SPENT),
+    ("left", LEFT),
+    ("running", RUNNING),
+    ("waiting", WAITING),
+    ("wave", WAVE),
 )
 DRIVER = f"""
 ; Returns 0 when all waves have ended, -1 when the budget (context word LEFT) is used up, else 1 + the index of a wave
@@ -38,6 +69,7 @@ wave:
   %tables.at = getelementptr i8, ptr %self, i64 {TABLES}
   %count.at = getelementptr i8, ptr %self, i64 {COUNT}
   %status = load i64, ptr %status.at
+  %turn = load i64, ptr %turn.at
   %is.run = icmp eq i64 %status, {RUN}
   br i1 %is.run, label %step, label %wave.done
 step:
@@ -75,7 +107,7 @@ fits:
   %long = zext i8 %length to i64
   %spent = load i64, ptr %spent.at
   %would = add i64 %spent, %long
-  %too.long = icmp ugt i64 %would, %quantum
+  %too.long = icmp ugt i64 %would, %turn
   %begun = icmp ne i64 %spent, 0
   %over = and i1 %too.long, %begun
   br i1 %over, label %wave.done, label %call
@@ -96,7 +128,7 @@ call:
   br i1 %fine, label %again, label %python
 again:
   %goes = icmp eq i64 %kind, {RUN}
-  %more = icmp ult i64 %spent.now, %quantum
+  %more = icmp ult i64 %spent.now, %turn
   %stay = and i1 %goes, %more
   br i1 %stay, label %step, label %wave.done
 wave.done:
@@ -112,6 +144,13 @@ wave.done:
   store i64 %running.next, ptr %running.at
   store i64 %waiting.next, ptr %waiting.at
   store i64 0, ptr %spent.at
+  %random = load i64, ptr %random.at
+  %is.random = icmp ne i64 %random, 0
+  br i1 %is.random, label %draw, label %next.wave
+draw:
+{_random_turn()}
+  br label %next.wave
+next.wave:
   %w.next = add i64 %w, 1
   store i64 %w.next, ptr %next.at
   %more.waves = icmp ult i64 %w.next, %count

@@ -14,7 +14,7 @@ import numpy as np
 
 from emu import host_memory
 from emu.code_object import CodeObject, Kernel
-from emu.dispatch import RunOptions, RunReport, Watch
+from emu.dispatch import TO_BARRIER, RunOptions, RunReport, Watch
 from emu.driver import DRIVER
 from emu.engines.host_engine import native_order
 from emu.errors import (
@@ -32,7 +32,7 @@ from emu.memory import Memory
 from emu.numpy_memory import SCALAR_LOAD, unaligned
 from emu.registers import EXEC, HARDWARE_REGISTERS
 from emu.resident import Snapshot, Windows, aligned
-from emu.schedule import Workgroups
+from emu.schedule import Workgroups, first_random
 from emu.translate import (
     BARRIER,
     CHANGES,
@@ -51,6 +51,7 @@ from emu.translate import (
     PC,
     POLLS,
     QUANTUM,
+    RANDOM,
     RUN,
     SCRATCH_BYTES,
     SGPRS,
@@ -58,6 +59,7 @@ from emu.translate import (
     STOPPED,
     TABLES,
     TRAP,
+    TURN,
     WAVE_BYTES,
     WINDOWS,
     discover,
@@ -215,6 +217,7 @@ class HostWorkgroup:
         self.late = aligned(count * LATE_ENTRIES * LATE_BYTES)
         self.context = np.zeros(host_memory.CONTEXT_WORDS, dtype=np.uint64)
         self.snapshot = Snapshot()
+        self.quantum = min(options.quantum, TO_BARRIER)
 
     def release(self) -> None:
         """Gives back what it has in the address space."""
@@ -234,6 +237,8 @@ class HostWorkgroup:
         context[host_memory.LDS_BYTES] = self.launch.lds_bytes
         context[host_memory.TABLE] = self.machine.memory.table.ctypes.data
         context[MODE_TABLES] = self.machine.sets.ctypes.data
+        context[TURN] = self.quantum
+        context[RANDOM] = first_random(self.options.seed, number)
         if self.options.watch is not None:
             context[host_memory.WATCH_LOW], context[host_memory.WATCH_HIGH] = self.options.watch
         for state, row in zip(states, self.waves, strict=False):
@@ -313,9 +318,8 @@ class HostWorkgroup:
         machine, context = self.machine, self.context
         context[host_memory.LEFT] = budget
         pointers = [a.ctypes.data for a in (context, machine.memory_functions, machine.natives, self.scratch)]
-        quantum = min(self.options.quantum, 1 << 62)
         first = self.storage.ctypes.data
-        return int(machine.driver(first, self.count, machine.base, 4 * machine.places, *pointers, quantum))
+        return int(machine.driver(first, self.count, machine.base, 4 * machine.places, *pointers, self.quantum))
 
     def _words(self, offset: int) -> Any:
         return self.waves[: self.count, offset : offset + 8].copy().view(np.uint64)[:, 0]

@@ -10,8 +10,8 @@ from __future__ import annotations
 import functools
 import hashlib
 
+from emu.translate import MEMORY_FUNCTIONS, MODE_TABLES, RANDOM
 from gfx950.host_code import HostCode, Translation
-from emu.translate import CHANGES, MEMORY_FUNCTIONS, MODE_TABLES
 
 LDS, LDS_BYTES, TABLE = range(3)
 FAULT_LANE, FAULT_ADDRESS, FAULT_BYTES, FAULT_KIND, FAULT_LANES = range(3, 8)
@@ -19,7 +19,7 @@ WATCH_LOW, WATCH_HIGH, WATCH_PC, WATCH_LANE, WATCH_SEEN, WATCH_WAVE = range(8, 1
 # The driver's own: the wave that runs, then its place in the schedule. LEFT: instructions it may still run.
 WAVE, NEXT_WAVE, SPENT, LEFT, RUNNING, WAITING = range(14, 20)
 assert MODE_TABLES == WAITING + 1
-CONTEXT_WORDS = CHANGES + 2
+CONTEXT_WORDS = RANDOM + 1
 # A load to LDS on its way: its number among those that vmcnt counts, EXEC, bytes a lane, addresses, data; in bytes.
 LATE_ENTRIES, LATE_BYTES = 64, 64 + 512 + 1024
 LATE_NUMBER, LATE_ACTIVE, LATE_NBYTES, LATE_ADDRESSES, LATE_DATA = 0, 8, 16, 64, 64 + 512

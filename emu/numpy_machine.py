@@ -15,7 +15,7 @@ from emu.execute import PC_MASK, Transfer, UnsupportedForm, polls
 from emu.launch_state import Dimensions, Launch, WaveState, residents, waves
 from emu.memory import Memory
 from emu.resident import Snapshot, Windows
-from emu.schedule import Workgroups
+from emu.schedule import Workgroups, first_random, next_random
 from emu.wave import Wave
 from gfx950.isa.encoding import Decoded, DecodeError, decode
 from gfx950.isa.mode_registers import MODE
@@ -137,12 +137,15 @@ class NumpyWorkgroup:
         self.running: list[RunningWave] = []
         self.turn = 0  # whose turn it is, and how much of it is used
         self.used = 0
+        self.length = options.quantum
+        self.random = 0  # the state of a random schedule
         self.instructions = 0
         self.snapshot = Snapshot()
 
     def begin(self, number: int, workgroup: Dimensions) -> None:
         """Takes up a workgroup at its first instruction."""
         self.number, self.turn, self.used, self.instructions, self.snapshot = number, 0, 0, 0, Snapshot()
+        self.random, self.length = first_random(self.options.seed, number), self.options.quantum
         self.windows.clear()
         states = waves(self.launch, workgroup, self.windows.wave_scratch)
         self.running = [self._start(state, workgroup) for state in states]
@@ -179,7 +182,7 @@ class NumpyWorkgroup:
         last = self.instructions + budget
         while not self.done and self.instructions < last:
             one = self.running[self.turn]
-            if one.status == "run" and self.used < self.options.quantum:
+            if one.status == "run" and self.used < self.length:
                 self.machine.step(one, self.options, self.report)
                 self.used += 1
                 self.instructions += 1
@@ -191,6 +194,9 @@ class NumpyWorkgroup:
     def _next_turn(self) -> None:
         """The next wave's turn; after the last one's, a barrier opens when nobody runs."""
         self.turn, self.used = (self.turn + 1) % len(self.running), 0
+        if self.random:
+            self.random = next_random(self.random)
+            self.length = 1 + self.random % self.options.quantum
         if self.turn == 0 and all(one.status != "run" for one in self.running):
             for one in self.running:
                 one.status = "run" if one.status == "barrier" else one.status

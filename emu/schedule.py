@@ -23,6 +23,21 @@ PATIENCE = 1 << 28  # instructions of nothing but waiting before a launch is giv
 GRACE = 1 << 20  # what a waiting workgroup may still take after another has failed
 
 
+RANDOM_STEPS = (("shl", 13), ("lshr", 7), ("shl", 17))  # Marsaglia's xorshift64
+
+
+def first_random(seed: int | None, number: int) -> int:
+    """The state of a random schedule when workgroup `number` begins, never 0; 0 where there is no seed."""
+    return 0 if seed is None else (seed * 0x9E3779B97F4A7C15 + (number + 1) * 0xD1B54A32D192ED03) % (1 << 64) | 1
+
+
+def next_random(state: int) -> int:
+    """The state after `state`; a turn has 1 + state modulo quantum instructions."""
+    for direction, amount in RANDOM_STEPS:
+        state ^= (state << amount if direction == "shl" else state >> amount) & (1 << 64) - 1
+    return state
+
+
 class Resident(Protocol):
     """A workgroup that has started, with its registers and LDS; reused for the next when it has ended.
 

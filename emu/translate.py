@@ -46,8 +46,8 @@ RUN, BARRIER, END, FAULT, STOPPED, TRAP, HALT = range(7)
 KINDS = {"end": END, "barrier": BARRIER, "trap": TRAP, "halt": HALT}
 KIND_SHIFT = 60
 # Words of the context (see emu.host_memory): the tables by mode key; how many instructions polled; how often global
-# memory was changed.
-MODE_TABLES, POLLS, CHANGES = 20, 21, 22
+# memory was changed; instructions of the turn that runs; the state of a random schedule, else 0.
+MODE_TABLES, POLLS, CHANGES, TURN, RANDOM = range(20, 25)
 
 MEMORY_FUNCTIONS = (
     "lds_load",

@@ -6,7 +6,7 @@ Mostly this follows from the operands: NEG and ABS for floats, OMOD for float re
 
 from __future__ import annotations
 
-from gfx950.isa.encoding import Decoded
+from gfx950.isa.encoding import Decoded, uses_vop3b
 from gfx950.isa.legality import takes_vop3
 from gfx950.isa.registry import Instruction, Parameter
 from gfx950.isa.text.fields import Field, bit
@@ -93,6 +93,8 @@ def _takes_clamp(instruction: Instruction) -> bool:
 def _op_sel(instruction: Instruction, sources: int) -> tuple[Modifier, ...]:
     native = instruction.encoding == "VOP3" and "_legacy_" not in instruction.name
     halves = native and any(getattr(kind, "width", 0) == 16 for kind in _kinds(instruction))
+    if uses_vop3b(instruction):  # SDST stands where its bits would
+        return ()
     if not (halves or instruction.parameter("op_sel") or instruction.name in OP_SEL_ON_32_BITS):
         return ()
     bits = [0, 1, 2, 3] if instruction.name in BYTE_RESULTS else [*range(sources), 3]

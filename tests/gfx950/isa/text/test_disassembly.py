@@ -9,7 +9,12 @@ import pytest
 from llvm_printer import printed_lines
 
 from gfx950.isa.encoding import decode
-from gfx950.isa.text import assemble, disassemble, instruction_text, listing
+from gfx950.isa.registry import INSTRUCTIONS, OPCODES, load, vop3
+from gfx950.isa.text import AssemblyError, assemble, disassemble, instruction_text, listing
+from gfx950.isa.text.catalog import mnemonics
+from gfx950.lanes import B128, F16, U64, Mask
+
+OPCODE = 0x2FE  # no gfx950 instruction has it
 
 # One line for each thing that has a spelling of its own; LLVM prints the same.
 LINES = """
@@ -126,3 +131,30 @@ def test_the_tables_load_when_they_are_asked():
     )
     run = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True)
     assert run.stdout == "[] False\n"
+
+
+@pytest.fixture
+def made_up():
+    """An instruction that no module knows of."""
+    load()
+
+    @vop3("v_made_up_f16", OPCODE)
+    def v_made_up_f16(src0: F16, src1: U64, src2: B128) -> tuple[F16, Mask]:
+        """Nothing."""
+        return src0, src1 == 0
+
+    mnemonics.cache_clear()
+    yield v_made_up_f16
+    del INSTRUCTIONS["v_made_up_f16"], OPCODES["VOP3", OPCODE]
+    mnemonics.cache_clear()
+
+
+def test_a_new_instruction_has_its_text_from_its_definition(made_up):
+    text = "v_made_up_f16 v1, s[2:3], -v4, v[6:7], v[8:11] op_sel:[1,0,0,1] clamp mul:2"
+    with pytest.raises(AssemblyError, match="is no modifier"):
+        assemble(text)  # the SDST of its mask stands where OP_SEL would
+    text = "v_made_up_f16 v1, s[2:3], -v4, v[6:7], v[8:11] clamp mul:2"
+    decoded = decode(assemble(text), 0)
+    assert decoded.instruction is made_up
+    assert (decoded.fields["sdst"], decoded.fields["src2"]) == (2, 256 + 8)
+    assert disassemble(decoded) == text

@@ -72,9 +72,9 @@ class RunOptions:
     """How to run. engine: host, numpy or device. threads: workgroups at once on the host engine. step_limit: wave
     instructions a workgroup may take.
 
-    quantum: instructions before a wave's turn ends, TO_BARRIER for as far as it gets. seed: turns of random length, 1 to
-    quantum, instead. watch: a range of device addresses whose last writer is reported. observers: of emu.observers, for
-    the numpy engine.
+    quantum: instructions before a wave's turn ends, TO_BARRIER for as far as it gets. seed: turns of random length, 1
+    to quantum, instead. watch: a range of device addresses whose last writer is reported. observers: of emu.observers,
+    for the numpy engine.
     """
 
     engine: str = "host"

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from gfx950.isa.encoding import Decoded, blank, encode
+from gfx950.isa.other_chips import why_unknown
 from gfx950.isa.text.catalog import SUFFIXES, mnemonics
 from gfx950.isa.text.modifiers import BufferFormat, Flag, Modifier
 from gfx950.isa.text.operands import Operand, Word, parse_integer
@@ -57,11 +58,13 @@ def _assemble(statement: Statement, symbols: Symbols) -> bytes:
 
 
 def _unknown(mnemonic: str) -> str:
-    near = difflib.get_close_matches(mnemonic, mnemonics(), n=3)
     base = next((mnemonic.removesuffix(s) for s in SUFFIXES if mnemonic.endswith(s)), "")
     if base in mnemonics():
         forms = ", ".join(dict.fromkeys(s.mnemonic for s in mnemonics()[base]))
         return f"{base} has no form {mnemonic}; it has {forms}"
+    if elsewhere := why_unknown(base or mnemonic):
+        return elsewhere
+    near = difflib.get_close_matches(mnemonic, mnemonics(), n=3)
     return f"no gfx950 instruction is called {mnemonic!r}; nearest: {', '.join(near) or 'none'}"
 
 

@@ -151,6 +151,8 @@ def test_names_from_elsewhere():
 
 WRONG = {
     "v_add_f33 v0, v1, v2": "line 1, column 1: no gfx950 instruction is called 'v_add_f33'; nearest: v_add_f32,",
+    "v_interp_p1_f32 v0, v1, v2": "column 1: v_interp_p1_f32 is an instruction of gfx",
+    "v_lshl_b32_e32 v0, v1, v2": "column 1: v_lshl_b32 is an instruction of gfx700",
     "v_swap_b32_e64 v0, v1": "v_swap_b32 has no form v_swap_b32_e64; it has v_swap_b32;",
     "v_add_f32 v0, v1": "column 17: v_add_f32_e32 takes 3 operands, found 2",
     "v_add_f32 v0, v1 v2": "column 18: 'v2' is no modifier of v_add_f32_e32 (it has none), and an operand needs",

@@ -11,7 +11,6 @@ import ctypes
 import functools
 import hashlib
 import importlib
-import importlib.metadata
 import os
 import re
 import sys
@@ -104,7 +103,7 @@ class Native:
         """The address of the host function, valid for the life of the process."""
         code = _host_code()
         named = self.kept and isinstance(self._body, str)
-        key = f"native|{self._body}|{_sources_digest()}|{importlib.metadata.version('numba')}" if named else None
+        key = f"native|{self._body}|{_sources_digest()}" if named else None
         return code.address(code.add(lambda: _translation(self._function()), key)["symbol"])
 
     def __call__(self, inputs: npt.NDArray[np.uint32], parameters: int = 0) -> npt.NDArray[np.uint32]:

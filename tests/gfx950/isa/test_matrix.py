@@ -416,3 +416,12 @@ def test_loading_scales_in_the_middle_of_nothing_is_no_prefix(assemble):
     assert decode(code, 0).nbytes == 8
     with pytest.raises(DecodeError, match="the code ends in the middle of an instruction"):
         decode(code[:4], 0)
+
+
+def test_signs_among_the_scales_are_refused(assemble):
+    code = bytearray(assemble(SCALED))
+    code[7] |= 0x80  # NEG[2]
+    with pytest.raises(
+        DecodeError, match="loads MFMA scales with NEG 4 and SRC2 0: what they mean there is not documented"
+    ):
+        decode(bytes(code), 0)

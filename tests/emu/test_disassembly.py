@@ -285,6 +285,17 @@ def test_a_damaged_object_stays_damaged(tmp_path):
             disassemble(str(tmp_path / "k.o"))
 
 
+def test_the_examples_of_the_help_text_run(tmp_path, monkeypatch, gfx950):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "scale.o").write_bytes(compiled(C_SOURCE, "-g"))
+    examples = re.findall(r"^ +gfx950 (.*)$", gfx950("disasm", "--help")[1], re.MULTILINE)
+    assert len(examples) == 2
+    for example in examples:
+        code, out, err = gfx950(*example.split())
+        assert (code, err) == (0, "")
+        assert "\nscale:\n" in out
+
+
 def test_no_numerics_are_loaded():
     program = (
         "import sys, gfx950.commands, emu.disassembly;"

@@ -204,8 +204,15 @@ class CodeObject:
         )
 
     def code_of(self, kernel: Kernel) -> Code:
-        """The run of code that a kernel begins in."""
-        return next(c for c in self.code if c.address <= kernel.entry < c.address + len(c.data))
+        """All code that a kernel may reach as one run, from the first executable byte to the last.
+
+        It may call functions that stand in other sections than it does itself.
+        """
+        first = next(c for c in self.code if c.address <= kernel.entry < c.address + len(c.data))
+        if len(self.code) == 1:
+            return first
+        start, end = self.code[0].address, max(c.address + len(c.data) for c in self.code)
+        return Code(first.name, start, self.image[start - self.base : end - self.base].tobytes())
 
     def at(self, base: int) -> CodeObject:
         """The same code object laid out at another base, a multiple of 4096."""
@@ -501,13 +508,15 @@ class _Linked(_Layout):
 
 
 class _Relocatable(_Layout):
-    """An object file: its allocated sections one after the other, then a global offset table if one is needed."""
+    """An object file: its allocated sections one after the other, those with code side by side, as a linker lays them,
+    then a global offset table if one is needed."""
 
     def _place(self) -> npt.NDArray[np.uint8]:
         self.places: dict[int, int] = {}
         self.slots: dict[int, int] = {}  # global offset table: symbol address to slot address
         end = 0
         kept = [(i, s) for i, s in enumerate(self.elf.iter_sections()) if s["sh_flags"] & SH_FLAGS.SHF_ALLOC]
+        kept.sort(key=lambda item: not item[1]["sh_flags"] & SH_FLAGS.SHF_EXECINSTR)
         for index, section in kept:
             align = max(1, section["sh_addralign"])
             if align > PAGE or align & (align - 1):

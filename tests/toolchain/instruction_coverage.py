@@ -1,0 +1,320 @@
+"""How far each mnemonic is covered, measured: decoded, round-tripped, run on both engines, equal, and compared.
+
+    python tests/toolchain/instruction_coverage.py              measures, and writes docs/coverage.md
+    python tests/toolchain/instruction_coverage.py --oracles    runs the oracles' tests first, to see what they run
+
+The mnemonics and an example of each of their forms are LLVM's (gfx950_mnemonics.txt), so nothing is left out unseen.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import io
+import itertools
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from elftools.elf.elffile import ELFFile
+from find_mnemonics import bare, complaints, read_table
+from instruction_runs import outcomes
+from llvm_tools import assembled
+
+from gfx950.isa.encoding import Decoded, DecodeError, decode
+from gfx950.isa.text import disassemble
+
+FOLDER = Path(__file__).parent
+ROOT = FOLDER.parent.parent
+PAGE = ROOT / "docs" / "coverage.md"
+RUNS = FOLDER / "oracle_runs.json"
+COLUMNS = ("decoded", "text", "runs", "equal")
+
+# Test modules that compare instructions with something that shares no code with them, and what that is.
+ORACLES = {
+    "tests/gfx950/isa/test_atomics.py": "a loop over the lanes; ml_dtypes, numpy and struct for floats",
+    "tests/gfx950/isa/test_buffer_formats.py": "exact arithmetic",
+    "tests/gfx950/isa/test_buffer_memory.py": "a model of one lane at a time, from the ISA text",
+    "tests/gfx950/isa/test_conversions.py": "ml_dtypes, numpy, exact arithmetic",
+    "tests/gfx950/isa/test_cross_lane.py": "lists",
+    "tests/gfx950/isa/test_cube_map.py": "the geometry of a cube in plain Python floats",
+    "tests/gfx950/isa/test_ds.py": "byte slices; lists of elements",
+    "tests/gfx950/isa/test_global.py": "byte slices",
+    "tests/gfx950/isa/test_matrix.py": "sums and maps of the matrix, one element at a time",
+    "tests/gfx950/isa/test_range_reduction.py": "pi to 1500 bits, and rationals",
+    "tests/gfx950/isa/test_salu.py": "plain integers, from the manual's chapter 12",
+    "tests/gfx950/isa/test_scaled_conversions.py": "exact double arithmetic",
+    "tests/gfx950/isa/test_smem.py": "byte slices",
+    "tests/gfx950/isa/test_valu.py": "plain integers, fractions, the manual's case lists",
+    "tests/gfx950/isa/test_vop1_special.py": "other functions and tables",
+    "tests/gfx950/test_mfma_arithmetic.py": "rationals; MMA-Sim",
+    "tests/gfx950/test_mfma_shapes.py": "rationals; MMA-Sim",
+    "tests/gfx950/test_transcendental.py": "MPFR",
+    "tests/gfx950/test_trigonometric.py": "MPFR",
+    "tests/emu/test_modifiers.py": "lists",
+    "tests/emu/test_operand_formats.py": "struct and ml_dtypes",
+    "tests/emu/test_buffer.py": "numpy",
+    "tests/emu/test_fork.py": "which paths a kernel took",
+    "tests/emu/test_mode_registers.py": "what a kernel of known registers must leave",
+    "tests/emu/test_scratch.py": "numpy",
+    "tests/emu/test_rounding.py": "fractions",
+}
+
+# Why something is missing: mnemonics, column, reason. Every gap needs one, and every one needs a gap.
+NO_TRAP_HANDLER = "there is no trap handler: the launch stops and says so"
+FORK = "it goes where its registers say, which random ones do not; `tests/emu/test_fork.py` runs it on both engines"
+REASONS: tuple[tuple[str, str, str], ...] = (
+    ("s_trap s_rfe_b64 s_rfe_restore_b64", "runs", NO_TRAP_HANDLER),
+    ("s_sendmsghalt", "runs", "halts the wave, and nobody resumes it: the launch stops and says so"),
+    ("s_cbranch_g_fork s_cbranch_join", "runs", FORK),
+    ("ds_gws_*", "runs", "semaphores that the driver lends to no program unasked: refused when run"),
+)
+
+
+@dataclass
+class Row:
+    """One mnemonic. forms: examples. decoded, text, runs, equal: how many of them. same_as: the name it is another
+    spelling of. names: our definitions of its forms."""
+
+    mnemonic: str
+    forms: int
+    decoded: int = 0
+    text: int = 0
+    runs: int = 0
+    equal: int = 0
+    same_as: str = ""
+    names: set[str] = field(default_factory=set)
+
+    def cells(self, oracles: str) -> str:
+        """Its line of the page."""
+        name = f"{self.mnemonic} (= {self.same_as})" if self.same_as else self.mnemonic
+        counts = " | ".join(str(getattr(self, column)) for column in COLUMNS)
+        return f"| {name} | {self.forms} | {counts} | {oracles} |"
+
+
+@dataclass
+class Form:
+    """One example: its line, LLVM's bytes, and what we make of them."""
+
+    line: str
+    code: bytes
+    decoded: Decoded | None = None
+    text: str = ""
+    round_trips: bool = False
+
+
+# ---- measuring -------------------------------------------------------------------------------------------------------
+
+
+def bytes_of(lines: Sequence[str]) -> list[bytes]:
+    """LLVM's bytes of lines that it accepts, in one run."""
+    source = ".text\n" + "".join(f"line{i}: {line}\n" for i, line in enumerate(lines)) + "end_of_lines:\n"
+    elf = ELFFile(io.BytesIO(assembled(source)))
+    code = elf.get_section_by_name(".text").data()
+    symbols = {s.name: s["st_value"] for s in elf.get_section_by_name(".symtab").iter_symbols()}
+    starts = [symbols[f"line{i}"] for i in range(len(lines))] + [symbols["end_of_lines"]]
+    return [code[a:b] for a, b in itertools.pairwise(starts)]
+
+
+def forms_of(lines: Sequence[str]) -> list[Form]:
+    """The examples, decoded and printed, and whether LLVM makes the same bytes of what was printed."""
+    forms = [Form(line, code) for line, code in zip(lines, bytes_of(lines), strict=True)]
+    for form in forms:
+        try:
+            decoded = decode(form.code, 0)
+        except DecodeError:
+            continue
+        if decoded.nbytes == len(form.code):
+            form.decoded, form.text = decoded, disassemble(decoded)
+    printed = [form for form in forms if form.text and not form.text.startswith(".")]
+    taken = [f for f, what in zip(printed, complaints(f.text for f in printed), strict=True) if what is None]
+    for form, code in zip(taken, bytes_of([f.text for f in taken]), strict=True):
+        form.round_trips = code == form.code
+    return forms
+
+
+def named_right(form: Form, mnemonics: Iterable[str]) -> tuple[bool, str]:
+    """Whether an example is decoded to its own name, and the other spelling of that name where it is decoded to one.
+
+    Another spelling counts only where LLVM itself makes the same bytes of it.
+    """
+    mnemonic = bare(form.line.split(" ")[0])
+    if form.decoded is None:
+        return False, ""
+    spelled = bare(form.text.split(" ")[0])
+    if mnemonic in (form.decoded.instruction.name, spelled):
+        return True, ""
+    return (True, spelled) if form.round_trips and spelled in mnemonics else (False, "")
+
+
+def measured(mnemonics: Sequence[str] | None = None, run: bool = True) -> dict[str, Row]:
+    """The rows of these mnemonics (all). run: also on both engines."""
+    table = read_table()
+    chosen = list(table) if mnemonics is None else list(mnemonics)
+    forms = forms_of([line for mnemonic in chosen for line in table[mnemonic]])
+    rows = {mnemonic: Row(mnemonic, len(table[mnemonic])) for mnemonic in chosen}
+    known = [form for form in forms if form.decoded is not None]
+    for form in forms:
+        row = rows[bare(form.line.split(" ")[0])]
+        right, other = named_right(form, table)
+        row.decoded += right
+        row.same_as = other or row.same_as
+        row.text += form.round_trips
+        if form.decoded is not None:
+            row.names.add(form.decoded.instruction.name)
+    if run:
+        for form, outcome in zip(known, outcomes([f.decoded for f in known if f.decoded]), strict=True):
+            row = rows[bare(form.line.split(" ")[0])]
+            row.runs += not outcome.refused
+            row.equal += outcome.equal
+    return rows
+
+
+def oracle_runs() -> dict[str, list[str]]:
+    """The mnemonics that each oracle's passing tests run, as recorded."""
+    found: dict[str, list[str]] = json.loads(RUNS.read_text())
+    return found
+
+
+def record_oracles() -> dict[str, list[str]]:
+    """Runs the oracles' tests and gives the mnemonics they ran."""
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder, "found.json")
+        environment = os.environ | {"PYTHONPATH": str(FOLDER), "GFX950_CACHE": folder}
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "record_instructions", "-p", "no:cacheprovider"]
+        modules = [module for module in ORACLES if (ROOT / module).exists()]
+        command += ["--instructions-to", str(target), *modules]
+        run = subprocess.run(command, cwd=ROOT, env=environment, check=False)
+        if run.returncode:
+            print("some tests of the oracles fail; what they ran does not count", file=sys.stderr)
+        found: dict[str, list[str]] = json.loads(target.read_text())
+        return found
+
+
+# ---- the page --------------------------------------------------------------------------------------------------------
+
+
+def letters() -> dict[str, str]:
+    """A short name for each oracle."""
+    return {module: f"{chr(65 + i // 26 - 1) if i >= 26 else ''}{chr(65 + i % 26)}" for i, module in enumerate(ORACLES)}
+
+
+def oracles_of(row: Row, runs: dict[str, list[str]]) -> str:
+    """The letters of the oracles that compare some form of it."""
+    short = letters()
+    return " ".join(short[module] for module in ORACLES if row.names & set(runs.get(module, ())))
+
+
+def gaps(rows: Iterable[Row], runs: dict[str, list[str]]) -> list[tuple[str, str]]:
+    """Mnemonic and column of everything that is missing; of a mnemonic the first column only."""
+    found = []
+    for row in rows:
+        short = [column for column in COLUMNS if getattr(row, column) < row.forms]
+        if short:
+            found.append((row.mnemonic, short[0]))
+        elif not oracles_of(row, runs):
+            found.append((row.mnemonic, "oracle"))
+    return found
+
+
+def reason_of(mnemonic: str, column: str) -> str | None:
+    """Why this is missing, if that is known."""
+    return next((why for names, where, why in REASONS if where == column and fits(mnemonic, names)), None)
+
+
+def fits(mnemonic: str, names: str) -> bool:
+    """Whether a mnemonic is among names and patterns with spaces between them."""
+    return any(fnmatch.fnmatchcase(mnemonic, name) for name in names.split())
+
+
+def family(mnemonic: str) -> str:
+    """The group of the page that a mnemonic stands in."""
+    for prefix, name in FAMILIES:
+        if mnemonic.startswith(prefix):
+            return name
+    raise ValueError(f"{mnemonic} belongs to no family")
+
+
+FAMILIES = (
+    ("v_mfma", "matrix"), ("v_smfmac", "matrix"), ("v_accvgpr", "matrix"),
+    ("v_cmp", "vector compare"), ("v_cvt", "vector conversion"), ("v_pk_", "packed vector"), ("v_", "vector"),
+    ("s_buffer", "scalar memory"), ("s_load", "scalar memory"), ("s_store", "scalar memory"),
+    ("s_scratch", "scalar memory"), ("s_atomic", "scalar memory"), ("s_dcache", "scalar memory"),
+    ("s_atc", "scalar memory"), ("s_mem", "scalar memory"), ("s_", "scalar"), ("ds_", "LDS"), ("global_", "global"),
+    ("flat_", "flat"), ("scratch_", "scratch"), ("buffer_", "buffer"), ("tbuffer_", "typed buffer"),
+)  # fmt: skip
+
+HEADING = """\
+# How far each instruction is covered
+
+Generated by `python tests/toolchain/instruction_coverage.py`; do not edit. `tests/test_coverage.py` measures again.
+
+The rows are all mnemonics that LLVM 22's assembler takes for gfx950; the forms are an example of each encoding
+(`_e32`, `_e64`, `_dpp`, `_sdwa`) that it takes. Each number counts forms.
+
+- **decoded**: LLVM's bytes are decoded to that name.
+- **text**: our disassembly of them, assembled by LLVM, gives the same bytes.
+- **runs**: both engines run it on random registers, LDS and memory.
+- **equal**: both leave the same bits everywhere.
+- **oracle**: passing tests that compare with something independent run it; the letters stand for them.
+"""
+
+
+def page(rows: dict[str, Row], runs: dict[str, list[str]]) -> str:
+    """The whole page."""
+    parts = [HEADING, *_summary(rows.values(), runs)]
+    parts += ["", "## Oracles", "", "| | tests | compared with |", "| --- | --- | --- |"]
+    short = letters()
+    parts += [f"| {short[module]} | `{module}` | {what} |" for module, what in ORACLES.items()]
+    parts += ["", "## What is missing, and why", "", "| mnemonics | column | reason |", "| --- | --- | --- |"]
+    parts += [f"| {names} | {column} | {why} |" for names, column, why in REASONS]
+    for name in dict.fromkeys(name for _, name in FAMILIES):
+        chosen = [row for row in rows.values() if family(row.mnemonic) == name]
+        parts += ["", f"## {name}", "", "| mnemonic | forms | decoded | text | runs | equal | oracle |"]
+        parts.append(f"|{' --- |' * 7}")
+        parts += [row.cells(oracles_of(row, runs)) for row in chosen]
+    return "\n".join(parts) + "\n"
+
+
+def _summary(rows: Iterable[Row], runs: dict[str, list[str]]) -> list[str]:
+    lines = ["| family | mnemonics | decoded | text | runs | equal | oracle |", f"|{' --- |' * 7}"]
+    groups: dict[str, list[Row]] = {name: [] for _, name in FAMILIES} | {"**all**": []}
+    for row in rows:
+        groups[family(row.mnemonic)].append(row)
+        groups["**all**"].append(row)
+    for name, group in groups.items():
+        full = [sum(getattr(row, column) == row.forms for row in group) for column in COLUMNS]
+        compared = sum(bool(oracles_of(row, runs)) for row in group)
+        lines.append(f"| {name} | {len(group)} | {' | '.join(map(str, full))} | {compared} |")
+    return lines
+
+
+def read_page() -> dict[str, tuple[int, ...]]:
+    """The counts of the page by mnemonic: forms, then those of `COLUMNS`."""
+    known = set(read_table())
+    found = {}
+    for line in PAGE.read_text().splitlines():
+        cells = [cell.strip() for cell in line.split("|")[1:-1]]
+        if len(cells) == 7 and cells[0].split(" ")[0] in known:
+            found[cells[0].split(" ")[0]] = tuple(int(cell) for cell in cells[1:6])
+    return found
+
+
+def main() -> None:
+    """Writes what is generated here."""
+    if "--oracles" in sys.argv:
+        RUNS.write_text(json.dumps(record_oracles(), indent=0) + "\n")
+    PAGE.parent.mkdir(exist_ok=True)
+    rows, runs = measured(), oracle_runs()
+    PAGE.write_text(page(rows, runs))
+    for mnemonic, column in gaps(rows.values(), runs):
+        if reason_of(mnemonic, column) is None:
+            print(f"missing without a reason: {mnemonic}, {column}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

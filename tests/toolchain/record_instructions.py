@@ -1,0 +1,59 @@
+"""A pytest plugin that notes which instructions the passing tests of each module ran, on whichever engine.
+
+    PYTHONPATH=tests/toolchain python -m pytest -p record_instructions --instructions-to FILE tests/...
+
+FILE gets one JSON object: the sorted mnemonics by module. A definition's body runs for a step of the numpy engine, for
+a translation of the host engine and for a call on lane values, so it is the bodies that are watched.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from pathlib import Path
+
+import pytest
+
+from gfx950.isa.registry import Instruction, load
+
+RUNNING: set[str] = set()  # by the test that runs now
+FOUND: dict[str, set[str]] = {}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--instructions-to", help="The file that gets the mnemonics by module.")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for instruction in load().values():
+        watch(instruction)
+
+
+def watch(instruction: Instruction) -> None:
+    """Has a definition note its name when its body runs."""
+    body = instruction.body
+
+    @functools.wraps(body)
+    def noted(*args, **kwargs):
+        RUNNING.add(instruction.name)
+        return body(*args, **kwargs)
+
+    object.__setattr__(instruction, "body", noted)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_protocol(item: pytest.Item):
+    RUNNING.clear()
+    yield
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.when == "call" and report.passed:
+        FOUND.setdefault(report.nodeid.partition("::")[0], set()).update(RUNNING)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    found = {module: sorted(names) for module, names in sorted(FOUND.items())}
+    target = session.config.getoption("--instructions-to")
+    if target:
+        Path(target).write_text(json.dumps(found, indent=1) + "\n")

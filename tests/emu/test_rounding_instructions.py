@@ -325,3 +325,19 @@ def test_the_high_half(assemble, line, word):
     wave.sgprs[126:128] = 0xFFFFFFFF
     wave.step(decode(assemble(line), 0))
     assert (wave.vgprs[0] == word).all()
+
+
+# ---- moves with modifiers --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "line", ["v_mov_b32_sdwa v0, v1 {clamp} dst_sel:DWORD", "v_cndmask_b32_sdwa v0, v1, v1, vcc {clamp}"]
+)
+def test_clamp_of_a_move(assemble, line):
+    bits = [0x40000000, 0xBF800000, 0x00000001, 0x7F800001, 0x80000000, 0x3F000000]  # 2, -1, denormal, NaN, -0, 0.5
+    for clamp, wanted in (("", bits), ("clamp", [0x3F800000, 0, 1, 0, 0, 0x3F000000])):
+        wave = Wave(np.zeros(64, np.uint8), Memory(), Mode(denorm32=2))
+        wave.vgprs[1, :6] = bits
+        wave.sgprs[126:128] = 0xFFFFFFFF
+        wave.step(decode(assemble(line.format(clamp=clamp)), 0))
+        assert wave.vgprs[0, :6].tolist() == wanted

@@ -75,8 +75,8 @@ rule(
 rule(
     "valu.inline_half",
     Evidence.chosen,
-    "the manual says nothing about OP_SEL on a constant; LLVM accepts it, and clears OP_SEL_HI for a constant of a packed"
-    " f32 instruction, so that what it compiles never asks for the second register",
+    "the manual says nothing about OP_SEL on a constant; LLVM accepts it, and clears OP_SEL_HI for a constant of packed"
+    " f32, so that what it compiles never asks for the second register",
     "OP_SEL picks a half of that word, the high half of an integer constant is its sign. An operand of V_FMA_MIX is an"
     " f16 constant where its OP_SEL_HI bit is set. Both registers of a packed f32 pair are the constant.",
 )

@@ -102,6 +102,19 @@ FLOAT_ROUND = rule(
     "CDNA4 ISA 6.4, 12 preface; MODE[3:0]",
     "Add, multiply, fused multiply-add and conversions are rounded once, in MODE's direction.",
 )
+FLOAT_ENDS = rule(
+    "float.ends",
+    Evidence.chosen,
+    "the manual names the directions only; IEEE 754-2019 4.3, 6.3, 7.4",
+    "Rounding away from zero overflows to infinity, toward it to the largest number; a sum of nonzero numbers that is"
+    " exactly zero, and that of zeros of both signs, is +0, rounding down -0.",
+)
+FLOAT_FLUSH = rule(
+    "float.flush_after_rounding",
+    Evidence.chosen,
+    "CDNA4 ISA 6.4 says that denormal results are flushed, not whether one is denormal before or after it is rounded",
+    "A result is flushed if it is a denormal after it was rounded as if denormals were kept.",
+)
 FLOAT_ROUND_FIELD = rule(
     "float.round_field",
     Evidence.chosen,

@@ -11,6 +11,8 @@ from gfx950.evidence import Evidence, rule
 from gfx950.lanes import (
     F16,
     FLOAT_DENORM,
+    FLOAT_ENDS,
+    FLOAT_FLUSH,
     FLOAT_NAN,
     FLOAT_ROUND,
     FLOAT_ROUND_FIELD,
@@ -31,8 +33,8 @@ from gfx950.lanes import (
 A = TypeVar("A", bound=Bits)
 X = TypeVar("X", bound=Float)
 
-ARITHMETIC = (FLOAT_ROUND, FLOAT_DENORM, FLOAT_NAN)
-CONVERSION = (FLOAT_ROUND, FLOAT_ROUND_FIELD, FLOAT_DENORM, FLOAT_NAN)
+ARITHMETIC = (FLOAT_ROUND, FLOAT_ENDS, FLOAT_DENORM, FLOAT_FLUSH, FLOAT_NAN)
+CONVERSION = (FLOAT_ROUND_FIELD, *ARITHMETIC)
 NEAREST = {"round32": 0, "round16_64": 0}
 EXACT = {**NEAREST, "denorm32": 3, "denorm16_64": 3}
 MIN_MAX = (

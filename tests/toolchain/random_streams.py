@@ -88,6 +88,12 @@ def field_value(rng, form, name, width):
     return value
 
 
+def matrix_fields(instruction, form, fields):
+    """Registers from an even one on, no broadcasts; scales where the instruction has them."""
+    even = {name: fields[name] & ~1 for name in ("src0", "src1", "src2", "vdst")}
+    return even | {"abid": int(form == "MAI_SCALE")} | ({} if "f8f6f4" in instruction.name else {"cbsz": 0})
+
+
 def random_instruction(rng):
     instruction = INSTRUCTIONS[rng.integers(len(INSTRUCTIONS))]
     form = instruction.encoding
@@ -100,6 +106,8 @@ def random_instruction(rng):
         encoding = MAI
     fields = {n: field_value(rng, form, n, width) for n, (_, width) in encoding.fields.items()}
     fields["op"] = instruction.opcode + (VOP3_BASES.get(instruction.encoding, 0) if form == "VOP3" else 0)
+    if form.startswith("MAI"):
+        fields |= matrix_fields(instruction, form, fields)
     if form in ("FLAT", "SCRATCH", "GLOBAL"):
         fields["seg"] = ("FLAT", "SCRATCH", "GLOBAL").index(form)
     if form == "MUBUF_LDS":

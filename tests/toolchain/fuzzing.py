@@ -12,18 +12,20 @@ from __future__ import annotations
 import argparse
 import functools
 import multiprocessing
-import os
 import sys
 import time
 from collections import Counter
 
 import numpy as np
 from kernel_builds import assemble_kernel, compile_c, with_code
-from random_streams import EPILOGUE, PROLOGUE, ROOM, random_code
+from random_streams import PROLOGUE, ROOM, random_code
 
 from emu import host_machine, resident
 from emu.dispatch import Device, RunOptions
 from emu.errors import EmulatorError
+from gfx950 import host_code
+from gfx950.arithmetic import mfma, transcendental  # noqa: F401  for their natives
+from gfx950.arithmetic.native import NATIVES
 
 ZONE = 4096  # bytes on either side of every array
 MARK = 0xA5
@@ -62,7 +64,7 @@ def guarded(nbytes: int) -> np.ndarray:
 def streams_template() -> bytes:
     room = "s_nop 7\n" * ROOM
     lds = ".amdhsa_group_segment_fixed_size 4096\n.amdhsa_private_segment_fixed_size 64"
-    return assemble_kernel(PROLOGUE + room + EPILOGUE, lds)
+    return assemble_kernel(f"{PROLOGUE}{room}s_endpgm", lds)
 
 
 @functools.cache
@@ -124,7 +126,7 @@ def run_case(seed: int) -> str:
 
 
 def _work(seeds: list[int], pipe) -> None:
-    os.environ["GFX950_CACHE"] = os.devnull  # every case is new: nothing to keep
+    host_code._keep = lambda *_: None  # every case is new: nothing to keep
     resident.aligned = host_machine.aligned = guarded
     for seed in seeds:
         pipe.send((seed, None))
@@ -177,6 +179,8 @@ class Worker:
 def fuzz(first: int, count: int, jobs: int) -> tuple[Counter[str], list[str]]:
     """Runs the seeds from `first` on. Returns how many ended in which way, and what is wrong."""
     objects()
+    for native in NATIVES.values():
+        native.address  # noqa: B018  compiled once, not in every process
     waiting = [list(range(at, min(at + BATCH, first + count))) for at in range(first, first + count, BATCH)]
     endings: Counter[str] = Counter()
     findings: list[str] = []

@@ -47,7 +47,7 @@ def check(template, seed):
 
 def test_random_code_ends_alike_on_both_engines(template):
     endings = [check(template, seed) for seed in range(30)]
-    assert endings.count("done") > 5
+    assert endings.count("done") > 2
     assert any("MemoryFault" in e for e in endings)
     assert any("UnknownInstruction" in e for e in endings)
 

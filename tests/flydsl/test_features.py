@@ -49,6 +49,29 @@ def test_exchanges_between_lanes():
     assert {"ds_bpermute_b32", "v_readlane_b32", "v_readfirstlane_b32", "ds_swizzle_b32"} <= mnemonics
 
 
+def parts(words, bits, signed):
+    """The parts of each word, the lowest first, as whole numbers."""
+    pieces = words.view(np.uint32)[:, None].astype(np.int64) >> np.arange(0, 32, bits) & (1 << bits) - 1
+    return np.where(signed & (pieces >> bits - 1 > 0), pieces - (1 << bits), pieces)
+
+
+def test_sums_of_products():
+    """Whole numbers small enough for f16, bf16 and f32 to hold exactly."""
+    rng = np.random.default_rng(27)
+    words = rng.integers(-100, 100, (64, 3, 2)).astype(np.int16).view(np.int32).reshape(64, 3)
+    words[:, 2] = rng.integers(-1000, 1000, 64)
+    (_, out), mnemonics = run_everywhere(compile_flydsl("features", "dots"), 1, 64, [words, np.zeros(64 * 9, np.int32)])
+    x, y, z = words.T.copy()
+    expected = []
+    for bits in (16, 8, 4):
+        for signed in (True, False):
+            expected.append((parts(x, bits, signed) * parts(y, bits, signed)).sum(1) + z)
+    expected += [expected[0], expected[0], np.median(words.astype(np.float32), axis=1)]  # the last one rounds its words
+    expected = np.stack(expected, axis=1).astype(np.int64).astype(np.uint32).view(np.int32)
+    assert np.array_equal(out.reshape(64, 9), expected)
+    assert {"v_dot2c_i32_i16", "v_dot4_u32_u8", "v_dot8c_i32_i4", "v_dot2c_f32_bf16", "v_med3_f32"} <= mnemonics
+
+
 RECORD = np.dtype(
     [("time", "<u8"), ("payload", "<u8"), ("hardware", "<u4"), ("die", "<u4"), ("what", "<u4"), ("_", "<u4")]
 )

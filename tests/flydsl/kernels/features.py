@@ -77,6 +77,23 @@ def exchanges(a: fx.Pointer, b: fx.Pointer):
 
 
 @flyc.kernel
+def dots(a: fx.Pointer, b: fx.Pointer):
+    """Sums of products of the parts of two words, and a third."""
+    x, y, z = [(a + (fx.thread_idx.x * 3 + i)).load() for i in fx.range_constexpr(3)]
+    word, single = fx.Int32.ir_type, fx.Float32.ir_type
+    shorts = [fx.Vector.from_elements([w], fx.Int32).bitcast(fx.Int16).ir_value() for w in (x, y)]
+    halves = [(fx.Vector(s, (2,), fx.Int16).to(fx.Float16)).ir_value() for s in shorts]
+    narrow = [(fx.Vector(s, (2,), fx.Int16).to(fx.BFloat16)).ir_value() for s in shorts]
+    third, words = z.ir_value(), [x.ir_value(), y.ir_value()]
+    results = [getattr(rocdl, f"{sign}dot2_")(word, *shorts, third) for sign in "su"]
+    results += [getattr(rocdl, f"{sign}dot{parts}_")(word, *words, third) for parts in (4, 8) for sign in "su"]
+    floats = [rocdl.fdot2_(single, *halves, fx.Float32(z).ir_value())]
+    floats += [rocdl.fdot2_f32_bf16_(single, *narrow, fx.Float32(z).ir_value())]
+    floats += [rocdl.fmed3(single, *[fx.Float32(w).ir_value() for w in (x, y, z)])]
+    store_all([*results, *[fx.Float32(f) for f in floats]], b, fx.thread_idx.x)
+
+
+@flyc.kernel
 def traced(a: fx.Pointer, b: fx.Pointer):
     """Each wave's first event has its number with it."""
     ktrace.mark("begin", fx.thread_idx.x // 64)
@@ -88,5 +105,6 @@ BUILDS = {
     "scratch": one_kernel(scratch),
     "collatz": one_kernel(collatz, block=1024),
     "exchanges": one_kernel(exchanges),
+    "dots": one_kernel(dots),
     "traced": one_kernel(traced, block=128, hints={"ktrace": True}),
 }

@@ -1,7 +1,7 @@
 """What the bits of an instruction rest on: the rules it declares, those of its natives, and those of float lanes.
 
-Whether a body computes with floats or only moves them (`v_mov_b32` takes neg and abs) is seen by running it once on an
-engine that has no values and writes down the primitives.
+Whether a body computes with floats or only moves them (`v_mov_b32` takes neg and abs), and by MODE or its own way
+(`v_dot2_f32_f16`), is seen by running it once on an engine that has no values and writes down the primitives.
 """
 
 from __future__ import annotations
@@ -13,20 +13,41 @@ from typing import Any
 from gfx950.evidence import Rule
 from gfx950.isa.buffer_addressing import Buffer
 from gfx950.isa.registry import Instruction, Parameter
-from gfx950.lanes import B128, FLOAT_DENORM, FLOAT_NAN, FLOAT_ROUND, U32, Engine, Mode, Raw, Words
+from gfx950.lanes import (
+    B128,
+    FLOAT_DENORM,
+    FLOAT_ENDS,
+    FLOAT_FLUSH,
+    FLOAT_NAN,
+    FLOAT_ROUND,
+    U32,
+    Engine,
+    Mode,
+    Raw,
+    Words,
+)
 
 _ARITHMETIC = {"fadd", "fsub", "fmul", "fdiv", "fma", "fsqrt"}
 _NAN = _ARITHMETIC | {"ffloor", "fceil", "ftrunc", "frint"}
 _ROUNDED = _ARITHMETIC | {"fptrunc", "sitofp", "uitofp"}
 _FLUSHED = _NAN | {"feq", "flt", "fle", "fpext", "fptrunc"}
+_ENDS = _ARITHMETIC | {"fptrunc"}  # their results may lie outside the range of normal numbers
 
 
 def rules_of(instruction: Instruction) -> tuple[Rule, ...]:
     """The rules, declared ones first. A transcendental instruction's are those of the table now in force."""
     from gfx950.arithmetic import transcendental
 
-    used, natives = used_by(instruction)
-    floats = [r for r, ops in ((FLOAT_NAN, _NAN), (FLOAT_ROUND, _ROUNDED), (FLOAT_DENORM, _FLUSHED)) if used & ops]
+    recorder = _recorded(instruction)
+    used, rounded, flushed = recorder.used, recorder.rounded, recorder.flushed
+    found = (
+        (FLOAT_NAN, used & _NAN),
+        (FLOAT_ROUND, rounded & _ROUNDED),
+        (FLOAT_ENDS, rounded & _ENDS),
+        (FLOAT_DENORM, flushed & _FLUSHED),
+        (FLOAT_FLUSH, flushed & _ENDS),
+    )
+    floats, natives = [r for r, ops in found if ops], recorder.natives
     tables = [r for name in natives if name in transcendental.DEFAULTS for r in transcendental.rules(name)]
     return tuple(dict.fromkeys((*instruction.rules, *tables, *floats)))
 
@@ -35,26 +56,35 @@ class _NativeReached(Exception):
     """The body's results come from a native, which has rules of its own; what follows only puts them in place."""
 
 
-def used_by(instruction: Instruction) -> tuple[frozenset[str], frozenset[str]]:
-    """The primitives a body applies before any native, and the natives it reaches, by name."""
+def _recorded(instruction: Instruction) -> _Recorder:
+    """What a body did before any native, and the natives it reached."""
     recorder = _Recorder()
     with contextlib.suppress(_NativeReached):
         instruction.body(*(_stand_in(p, recorder) for p in instruction.parameters))
-    return frozenset(recorder.used), frozenset(recorder.natives)
+    return recorder
 
 
 class _Recorder:
-    """An engine without values."""
+    """An engine without values, in a MODE that neither rounds to nearest nor keeps denormals.
+
+    rounded, flushed: the primitives that were applied while those fields were in force.
+    """
 
     traces = False
 
     def __init__(self) -> None:
-        self.mode = Mode()
+        self.mode = Mode(round32=1, round16_64=1, denorm32=0, denorm16_64=0)
         self.used: set[str] = set()
+        self.rounded: set[str] = set()
+        self.flushed: set[str] = set()
         self.natives: set[str] = set()
 
     def apply(self, op: str, width: int, *operands: Raw) -> Raw:
         self.used.add(op)
+        if self.mode.round32 or self.mode.round16_64:
+            self.rounded.add(op)
+        if self.mode.denorm32 != 3 or self.mode.denorm16_64 != 3:
+            self.flushed.add(op)
         return None
 
     def constant(self, bits: int, width: int) -> Raw:

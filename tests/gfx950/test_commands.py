@@ -195,13 +195,18 @@ def test_descriptions_fit_80_columns(gfx950, name):
 
 # ---- what an instruction rests on ------------------------------------------------------------------------------------
 
+ARITHMETIC = {f"float.{name}" for name in ("nan_operand", "round", "ends", "denorm", "flush_after_rounding")}
+
 
 @pytest.mark.parametrize(
     ("name", "floats"),
     [
         ("v_mov_b32", set()),
         ("v_perm_b32", set()),
-        ("v_add_f32", {"float.nan_operand", "float.round", "float.denorm"}),
+        ("v_add_f32", ARITHMETIC),
+        ("v_dot2_f32_f16", {"float.nan_operand"}),  # neither rounds nor flushes by MODE
+        ("v_cvt_pk_f16_f32", ARITHMETIC - {"float.round", "float.ends"}),
+        ("v_cvt_f16_f32", ARITHMETIC | {"float.round_field"}),
         ("v_cmp_lt_f32", {"float.denorm"}),
         ("v_cvt_f32_i32", {"float.round"}),
         ("global_load_dword", set()),

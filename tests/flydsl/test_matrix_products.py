@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from flydsl_kernels import compile_flydsl, needs_flydsl, run_everywhere
 
+from emu.dispatch import Device
+
 pytestmark = needs_flydsl
 
 KINDS = {"fp8": ml_dtypes.float8_e4m3fn, "fp4": ml_dtypes.float4_e2m1fn, "bf16": ml_dtypes.bfloat16}
@@ -50,6 +52,19 @@ def test_bf16_through_lds(exact):
     )
     assert agrees(result, a, b, exact)
     assert {"ds_write_b128", "ds_read_b128", "s_barrier", "v_mfma_f32_16x16x32_bf16"} <= mnemonics
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_bf16_with_more_sums_than_vector_registers(exact):
+    """Accumulation registers hold them."""
+    rng = np.random.default_rng(28)
+    a, b = (elements(rng, "bf16", (128, 48), exact) for _ in range(2))
+    data = compile_flydsl("matrix_products", "wide_bf16")
+    arguments = [stored(a, "bf16"), stored(b, "bf16"), np.zeros((128, 128), np.float32), np.int32(48)]
+    (_, _, result, _), _ = run_everywhere(data, 1, 64, arguments)
+    assert agrees(result, a, b, exact)
+    (kernel,) = Device().load(data).code.kernels.values()
+    assert kernel.descriptor.vgprs > 256
 
 
 @pytest.mark.parametrize("exact", [True, False])

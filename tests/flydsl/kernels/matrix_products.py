@@ -73,6 +73,31 @@ def launch_product_lds(a: fx.Pointer, b: fx.Pointer, c: fx.Pointer, depth: fx.In
 
 
 @flyc.kernel
+def product_wide(a: fx.Pointer, b: fx.Pointer, c: fx.Pointer, depth: fx.Int32):
+    """A wave makes 128 x 128 elements: 256 registers of sums, the half of all that it has."""
+    lane = fx.thread_idx.x
+    nothing = fx.Vector.filled(16, 0.0, fx.Float32)
+    for start, carried in range(fx.Int32(0), depth, fx.Int32(16), init=[nothing] * 16):
+        part = fx.Int32(start) + lane // 32 * 8
+        left = [(a + ((lane % 32 + 32 * i) * depth + part)).load(fx.BFloat16x8) for i in fx.range_constexpr(4)]
+        right = [(b + ((lane % 32 + 32 * i) * depth + part)).load(fx.BFloat16x8) for i in fx.range_constexpr(4)]
+        running = [carried[i] for i in fx.range_constexpr(16)]
+        for i in fx.range_constexpr(16):
+            operands = [left[i // 4].ir_value(), right[i % 4].ir_value(), running[i].ir_value()]
+            running[i] = sums(rocdl.mfma_f32_32x32x16_bf16(fx.Vector.make_type(16, fx.Float32), operands), 16)
+        results = yield running
+    for i in fx.range_constexpr(16):
+        for j in fx.range_constexpr(16):
+            row = i // 4 * 32 + j // 4 * 8 + lane // 32 * 4 + j % 4
+            (c + (row * 128 + i % 4 * 32 + lane % 32)).store(results[i][j])
+
+
+@flyc.jit
+def launch_product_wide(a: fx.Pointer, b: fx.Pointer, c: fx.Pointer, depth: fx.Int32):
+    product_wide(a, b, c, depth).launch(grid=(1, 1, 1), block=(64, 1, 1))
+
+
+@flyc.kernel
 def product_fp8(a: fx.Pointer, b: fx.Pointer, c: fx.Pointer, scales: fx.Pointer, depth: fx.Int32, columns: fx.Int32):
     """A wave makes a 16x16 tile; a row of A and a column of C have an f32 scale each, one after the other."""
     lane = fx.thread_idx.x
@@ -144,6 +169,7 @@ def product_mx(kind_a, kind_b):
 
 BUILDS = {
     "lds_bf16": lambda: launch_product_lds(*[pointer(fx.BFloat16)] * 2, pointer(fx.Float32), 128, 128),
+    "wide_bf16": lambda: launch_product_wide(*[pointer(fx.BFloat16)] * 2, pointer(fx.Float32), 48),
     "fp8": lambda: launch_product_fp8(*[pointer(fx.Uint8)] * 2, *[pointer(fx.Float32)] * 2, 128, 32),
     "mxfp8": product_mx("fp8", "fp8"),
     "mxfp4": product_mx("fp4", "fp4"),

@@ -16,22 +16,10 @@ from emu.dispatch import RunOptions
 
 FILES = sorted(path.name for path in FOLDER.glob("*.c") if "PROGRAM(" in path.read_text())
 PROGRAMS = {program.name: program for file in FILES for program in programs_of(file)}
-LARGE = (
-    "huffman",
-    "aes128",
-    "sha256",
-    "parser",
-    "heapsort",
-)  # at -O0: calls, returns, scratch, thousands of instructions
+LARGE = ("huffman", "aes128", "sha256", "parser", "pattern_matcher")  # at -O0
 AT_O2 = (
-    "width_u64",
-    "single_division_and_root",
-    "double_division_and_root",
-    "halves",
-    "brains",
-    "mandelbrot",
-    "stacks",
-)
+    "width_u64", "single_division_and_root", "double_division_and_root", "halves", "brains", "mandelbrot", "stacks",
+)  # fmt: skip
 UNIFORM = ("width_u16", "width_u32", "width_u64", "divisions", "bit_tricks", "modular_power", "loops", "switches")
 MANY = [program.name for file in ("instructions.c", "integers.c", "floating.c") for program in programs_of(file)]
 LEVELS = ("-O0", "-O1", "-O2", "-O3", "-Os")

@@ -25,7 +25,7 @@ from gfx950.layouts import MATRIX_INSTRUCTIONS
 
 _BLOCK = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_void_p] * 5)
 LDS_BYTES = 4096
-SKIP_ENCODINGS = {"SMEM", "FLAT", "GLOBAL", "SCRATCH", "MUBUF", "MUBUF_LDS", "MTBUF", "MAI_SCALE"}
+SKIP_ENCODINGS = {"SMEM", "FLAT", "GLOBAL", "SCRATCH", "MUBUF", "MUBUF_LDS", "MTBUF"}
 INTERESTING = np.array(
     [
         0,
@@ -48,7 +48,7 @@ INTERESTING = np.array(
 
 def plain_fields(instruction, form, rng):
     """Random registers: sources v0..v63 (even), destinations v64..v126, scalars s0..s30 (multiples of 4)."""
-    encoding = VOP3B if form == "VOP3" and uses_vop3b(instruction) else MAI if form == "MAI" else ENCODINGS[form]
+    encoding = VOP3B if form == "VOP3" and uses_vop3b(instruction) else MAI if form.startswith("MAI") else ENCODINGS[form]
     fields = {}
 
     def even(low, high):
@@ -73,7 +73,7 @@ def plain_fields(instruction, form, rng):
         fields["src2"] = even(0, 32)
     if instruction.results and instruction.results[0].place == "scalar":
         fields["vdst"] = even(40, 80)
-    if form == "MAI":
+    if form.startswith("MAI"):
         fields.update(matrix_fields(instruction, rng))
     if form == "SOPK":
         fields["simm16"] = int(rng.integers(0, 1 << 16))
@@ -88,6 +88,7 @@ def matrix_fields(instruction, rng):
     fields = {"acc": int(rng.integers(0, 4)), "acc_cd": int(rng.integers(0, 2)), "blgp": int(rng.integers(0, 8))}
     if shape.has_formats:
         fields["cbsz"], fields["blgp"] = (int(n) for n in rng.integers(0, 5, 2))
+        fields["abid"] = int(shape.has_scales)
     elif shape.sparse:
         fields["cbsz"], fields["abid"] = int(rng.integers(0, 2)), int(rng.integers(0, 4))
     else:
@@ -109,7 +110,17 @@ def encode(instruction, form, rng) -> Decoded:
         fields["op_sel"], fields["op_sel_hi"] = int(rng.integers(0, 8)), int(rng.integers(0, 4))
     bits = encoding.pack({**fields, "op": opcode})
     raw = bits.to_bytes(encoding.nbytes, "little") + int(rng.integers(0, 1 << 32)).to_bytes(4, "little")
+    if form == "MAI_SCALE":
+        raw = scale_prefix(rng) + raw
     return decode(raw, 0x1000, 0x1000)
+
+
+def scale_prefix(rng):
+    """Scales from a vector register, a scalar one, or a constant."""
+    sources = [int(rng.choice([256 + int(rng.integers(0, 48)), 12, 130, 242, 248])) for _ in range(2)]
+    fields = {"op": 0x2C, "src0": sources[0], "src1": sources[1], "op_sel": int(rng.integers(0, 4))}
+    bits = ENCODINGS["VOP3P"].pack({**fields, "op_sel_hi": int(rng.integers(0, 4))})
+    return bits.to_bytes(8, "little")
 
 
 def forms(instruction):

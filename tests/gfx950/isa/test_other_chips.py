@@ -11,7 +11,7 @@ from gfx950.isa.encoding import DecodeError, decode
 from gfx950.isa.other_chips_table import NAMES, OPCODES
 from gfx950.isa.registry import load, lookup
 
-XF32, BF16 = "v_mfma_f32_32x32x4_xf32", "v_mfma_f32_32x32x2bf16"
+XF32, BF16 = "v_mfma_f32_32x32x4_xf32", "v_mfma_f32_4x4x2bf16"
 OLD = [  # a line, a chip that has it, and what the decoder says of its bytes
     (f"{XF32} v[0:15], v[2:3], v[4:5], v[0:15]", "gfx942",
      f"{XF32} is an instruction of gfx942, which gfx950 does not have"),
@@ -19,7 +19,7 @@ OLD = [  # a line, a chip that has it, and what the decoder says of its bytes
     ("buffer_store_lds_dword s[8:11], s3 lds", "gfx906", "buffer_store_lds_dword is an instruction of"),
     ("buffer_wbinvl1", "gfx90a", "buffer_wbinvl1 is an instruction of"),
     ("ds_add_src2_u32 v1", "gfx900", "ds_add_src2_u32 is an instruction of"),
-    (f"{BF16} a[0:31], v1, v2, a[0:31]", "gfx908", f"{BF16} is an instruction of gfx908 and gfx90a"),
+    (f"{BF16} a[0:3], v1, v2, a[0:3]", "gfx908", f"{BF16} is an instruction of gfx908 and gfx90a"),
     ("image_load v[0:3], v[4:7], s[8:15] dmask:0xf", "gfx900", "gfx950 has no image instructions (MIMG)"),
     ("v_interp_p1_f32 v1, v2, attr0.x", "gfx900", "gfx950 has no interpolation (VINTRP)"),
     ("exp mrt0 v0, v1, v2, v3 done", "gfx900", "gfx950 has no exports (EXP)"),

@@ -48,7 +48,9 @@ INTERESTING = np.array(
 
 def plain_fields(instruction, form, rng):
     """Random registers: sources v0..v63 (even), destinations v64..v126, scalars s0..s30 (multiples of 4)."""
-    encoding = VOP3B if form == "VOP3" and uses_vop3b(instruction) else MAI if form.startswith("MAI") else ENCODINGS[form]
+    encoding = (
+        VOP3B if form == "VOP3" and uses_vop3b(instruction) else MAI if form.startswith("MAI") else ENCODINGS[form]
+    )
     fields = {}
 
     def even(low, high):

@@ -34,6 +34,15 @@ def _sizes(context: click.Context, option: click.Parameter, value: str | None) -
     return tuple(int(p) for p in parts)
 
 
+def _quantum(context: click.Context, parameter: click.Parameter, value: str) -> int:
+    """The value of --quantum."""
+    if value == "barrier":
+        return 1 << 62  # emu.dispatch.TO_BARRIER, whose module a help page should not load
+    if not value.isdecimal() or int(value) < 1:
+        raise click.BadParameter(f"{value!r} is neither a whole number from 1 on nor `barrier`")
+    return int(value)
+
+
 def _hidden(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, int]:
     """The hidden arguments of NAME=VALUE texts; a usage error for anything else."""
     found = {}
@@ -85,6 +94,15 @@ def disasm(code_object: str, name: str | None, sources: bool, as_json: bool) -> 
 @click.option("--hidden", multiple=True, callback=_hidden, metavar="NAME=N", help="A hidden argument: grid_dims=1.")
 @click.option("--step-limit", type=click.IntRange(1), default=None, metavar="N", help="Wave instructions a workgroup.")
 @click.option(
+    "--quantum",
+    default="32",
+    show_default=True,
+    callback=_quantum,
+    metavar="N",
+    help="Instructions of a wave's turn, or `barrier`: as far as it gets.",
+)
+@click.option("--seed", type=int, default=None, metavar="N", help="Turns of random length, 1 to the quantum.")
+@click.option(
     "--min-evidence",
     type=click.Choice([level.name for level in Evidence]),
     help="Refuse to run when an instruction rests on a weaker rule.",
@@ -102,6 +120,8 @@ def run(
     dynamic_lds: int,
     hidden: dict[str, int],
     step_limit: int | None,
+    quantum: int,
+    seed: int | None,
     min_evidence: str | None,
     as_json: bool,
 ) -> None:
@@ -130,7 +150,8 @@ def run(
     from emu.dispatch import DEFAULT_STEP_LIMIT, Device, RunOptions
     from emu.run_arguments import check_arguments, outputs, parse_argument, written_together
 
-    options = RunOptions(engine=engine, threads=threads, step_limit=step_limit or DEFAULT_STEP_LIMIT)
+    limit = step_limit or DEFAULT_STEP_LIMIT
+    options = RunOptions(engine=engine, threads=threads, quantum=quantum, seed=seed, step_limit=limit)
     geometry = _geometry(grid, items, block)
     module = Device(options).load(code_object)
     kernel = module.code.kernel(kernel_name)

@@ -196,6 +196,10 @@ def test_the_example_of_the_help_text_runs(run, tmp_path):
         ((*SCALE, "--arg", "x.npy", "--arg", "3"), r"read-only: write --arg x.npy:OUT.npy"),
         ((*SCALE, "--arg", "zeros:i32:32:y.npy", "--arg", "3"), 'buffer "--arg zeros:i32:32:y.npy" \\(128 bytes\\)'),
         ((*SCALE, "--arg", "x.npy:y.npy", "--arg", "3", "--step-limit", "2", "--engine", "numpy"), "step limit of 2"),
+        (
+            (*SCALE, "--arg", "x.npy:y.npy", "--arg", "3", "--quantum", "0"),
+            "'0' is neither a whole number from 1 on nor",
+        ),
     ],
 )
 def test_bad_calls_exit_with_2_and_write_nothing(run, tmp_path, arguments, message):

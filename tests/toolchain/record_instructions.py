@@ -3,7 +3,8 @@
     PYTHONPATH=tests/toolchain python -m pytest -p record_instructions --instructions-to FILE tests/...
 
 FILE gets one JSON object: the sorted mnemonics by module. A definition's body runs for a step of the numpy engine, for
-a translation of the host engine and for a call on lane values, so it is the bodies that are watched.
+a translation of the host engine and for a call on lane values, so it is the bodies that are watched. The test of a
+native, the compiled arithmetic of a large body, counts for the instructions whose bodies call it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from gfx950.arithmetic.native import Native
+from gfx950.instruction_rules import _recorded
 from gfx950.isa.registry import Instruction, load
 
 RUNNING: set[str] = set()  # by the test that runs now
@@ -25,8 +28,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    callers: dict[str, set[str]] = {}
     for instruction in load().values():
+        for native in _recorded(instruction).natives:
+            callers.setdefault(native, set()).add(instruction.name)
         watch(instruction)
+    watch_natives(callers)
 
 
 def watch(instruction: Instruction) -> None:
@@ -39,6 +46,18 @@ def watch(instruction: Instruction) -> None:
         return body(*args, **kwargs)
 
     object.__setattr__(instruction, "body", noted)
+
+
+def watch_natives(callers: dict[str, set[str]]) -> None:
+    """Has natives note the instructions that call them when they are called themselves."""
+    call = Native.__call__
+
+    @functools.wraps(call)
+    def noted(native, *args, **kwargs):
+        RUNNING.update(callers.get(native.name, ()))
+        return call(native, *args, **kwargs)
+
+    Native.__call__ = noted
 
 
 @pytest.hookimpl(hookwrapper=True)

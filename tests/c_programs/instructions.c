@@ -312,3 +312,108 @@ PROGRAM(division_pieces, 6, 3) {
   wide_to(out, 1, wide_ordinary ? of_double(t.f) : of_double(dn / dd));
 #endif
 }
+
+// Every comparison of a type, as bits; the compiler must not drop the conditions that NaNs make different.
+#define ORDER(T, a, b) ((u32)((a) < (b)) | (u32)((a) <= (b)) << 1 | (u32)((a) > (b)) << 2 | (u32)((a) >= (b)) << 3 \
+                      | (u32)((a) == (b)) << 4 | (u32)((a) != (b)) << 5)
+#define FLOAT_ORDER(T, a, b) (ORDER(T, a, b) | (u32)!((a) < (b)) << 6 | (u32)!((a) <= (b)) << 7 | (u32)!((a) > (b)) << 8 \
+                      | (u32)!((a) >= (b)) << 9 | (u32)!!__builtin_isunordered(a, b) << 10 | (u32)!__builtin_isunordered(a, b) << 11 \
+                      | (u32)!!__builtin_islessgreater(a, b) << 12 | (u32)!__builtin_islessgreater(a, b) << 13)
+PROGRAM(comparisons, 4, 10) {
+  u32 a = in[0], b = in[1];
+  u64 wa = wide_at(in, 0), wb = wide_at(in, 2);
+  out[0] = ORDER(u32, a, b) | ORDER(i32, (i32)a, (i32)b) << 8 | ORDER(i32, (i32)a, 17) << 16 | ORDER(u32, b, 255u) << 24;
+  out[1] = ORDER(u64, wa, wb) | ORDER(i64, (i64)wa, (i64)wb) << 8 | ORDER(i64, (i64)wa, -5) << 16;
+  out[2] = ORDER(u16, (u16)a, (u16)b) | ORDER(i16, (i16)a, (i16)b) << 8 | ORDER(u8, (u8)a, (u8)b) << 16 | ORDER(i8, (i8)a, (i8)b) << 24;
+  out[3] = FLOAT_ORDER(float, as_float(a), as_float(b)) | ORDER(float, as_float(a), 0.5f) << 16;
+  out[4] = FLOAT_ORDER(double, as_double(wa), as_double(wb)) | ORDER(double, as_double(wa), -2.0) << 16;
+  out[5] = FLOAT_ORDER(_Float16, as_half(a), as_half(b)) | ORDER(_Float16, as_half(a), (_Float16)1.0f) << 16;
+  // comparisons that choose a value or a way
+  out[6] = as_float(a) < as_float(b) ? a : !(as_float(a) >= as_float(b)) ? 7 : b;
+  out[7] = !(as_half(a) <= as_half(b)) ? a + 1 : b;
+  u32 way = 0;
+  if ((i16)a < (i16)b) way += 1;
+  if (!(as_double(wa) > as_double(wb))) way += 2;
+  if ((i64)wa >= (i64)wb) way += 4;
+  if ((a & 0x10000) && !(b & 0x800)) way += 8;
+  out[8] = way;
+  out[9] = (a >> (b & 31) & 1) | (u32)(wa >> (b & 63) & 1) << 1 | (u32)((a & (1u << (b & 31))) == 0) << 2;
+}
+
+#define LEAST(a, b) ((a) < (b) ? (a) : (b))
+#define MOST(a, b) ((a) > (b) ? (a) : (b))
+#define THREE(T, a, b, c) ((u32)(T)LEAST(LEAST(a, b), c) + 3u * (u32)(T)MOST(MOST(a, b), c) \
+                         + 5u * (u32)(T)MOST(LEAST(a, b), LEAST(MOST(a, b), c)))
+PROGRAM(three_operands, 3, 8) {
+  u32 a = in[0], b = in[1], c = in[2];
+  out[0] = THREE(u32, a, b, c);
+  out[1] = THREE(i32, (i32)a, (i32)b, (i32)c);
+  out[2] = THREE(u16, (u16)a, (u16)b, (u16)c);
+  out[3] = THREE(i16, (i16)a, (i16)b, (i16)c);
+  float x = as_float(a & 0x7effffff), y = as_float(b & 0xfeffffff), z = as_float(c & 0xfeffffff); // no NaNs
+  if (x == 0) x = 1; if (y == 0) y = 2; if (z == 0) z = 3; // and one zero
+  out[4] = of_float(__builtin_fminf(__builtin_fminf(x, y), z));
+  out[5] = of_float(__builtin_fmaxf(__builtin_fmaxf(x, y), z));
+  double d = as_double(wide_at(in, 0) & 0xffefffffffffffffull), e = as_double(wide_at(in, 1) & 0xffefffffffffffffull);
+  if (d == 0) d = 1; if (e == 0) e = -1;
+  twice t; t.f = __builtin_fmin(d, e); out[6] = (u32)(t.u ^ t.u >> 32);
+  t.f = __builtin_fmax(d, e); out[7] = (u32)(t.u ^ t.u >> 32);
+}
+
+PROGRAM(logic, 4, 14) {
+  u32 a = in[0], b = in[1];
+  u64 wa = wide_at(in, 0), wb = wide_at(in, 2);
+  out[0] = ~(a & b); out[1] = ~(a | b); out[2] = ~(a ^ b); out[3] = a | ~b; out[4] = a & ~b;
+  wide_to(out, 5, ~(wa & wb) ^ (wa | ~wb)); wide_to(out, 7, ~(wa | wb) + (wa & ~wb) * 3 + ~(wa ^ wb));
+  out[9] = ((a << 1) + b) ^ ((a << 2) + b) ^ ((a << 3) + b) ^ ((a << 4) + b);
+  out[10] = ((a & 0xffff) | b << 16) ^ ((a >> 16) | (b & 0xffff0000u)) ^ ((a & 0xffff) | (b & 0xffff0000u));
+  i32 d = (i32)(a >> 2) - (i32)(b >> 2);
+  out[11] = (u32)(d < 0 ? -d : d);
+  wide_to(out, 12, (wa >> (b & 31) & ((1ull << (b >> 8 & 31)) - 1)) + (u64)((i64)(wa << (b & 63)) >> (b & 63)));
+}
+
+PROGRAM(packed_pairs, 3, 11) {
+  typedef i16 pair __attribute__((ext_vector_type(2)));
+  typedef u16 upair __attribute__((ext_vector_type(2)));
+  union { u32 u; pair s; upair w; } a = {in[0]}, b = {in[1]}, c = {in[2]}, r;
+  r.s = a.s + b.s; out[0] = r.u;
+  r.s = a.s - b.s.yx; out[1] = r.u;
+  r.s = a.s * b.s + c.s; out[2] = r.u;
+  r.s = a.s >> (b.s & (pair){15, 15}); out[3] = r.u;
+  r.s = a.s << (b.s & (pair){15, 15}); out[4] = r.u;
+  r.w = a.w >> (b.w & (upair){15, 15}); out[5] = r.u;
+  r.s = __builtin_elementwise_min(a.s, b.s); out[6] = r.u;
+  r.s = __builtin_elementwise_max(a.s.yx, b.s); out[7] = r.u;
+  r.s = __builtin_elementwise_add_sat(a.s, b.s); out[8] = r.u;
+  r.w = __builtin_elementwise_sub_sat(a.w, b.w); out[9] = r.u;
+  out[10] = (u32)((i32)(i16)in[0] * (i16)in[1] + (i32)in[2]) ^ ((u32)(u16)in[0] * (u16)in[1] + in[2]);
+}
+
+PROGRAM(fused_halves, 3, 6) {
+  _Float16 a = as_half(in[0]), b = as_half(in[0] >> 16), c = as_half(in[1]), d = as_half(in[1] >> 16), e = as_half(in[2]), f = as_half(in[2] >> 16);
+#ifdef __AMDGCN__
+  typedef _Float16 pair __attribute__((ext_vector_type(2)));
+  pair r = __builtin_elementwise_fma((pair){a, b}, (pair){c, d}, (pair){e, f});
+  out[0] = of_half(r.x) | of_half(r.y) << 16;
+  out[1] = of_half(__builtin_elementwise_fma(a, -c, e));
+  out[2] = of_half(__builtin_amdgcn_ldexph(a, (i16)(in[1] & 63) - 31));
+  out[3] = of_float(__builtin_fmaf((float)a, (float)c, (float)e)); // mixed precision
+  half m = {(_Float16)__builtin_fmaf((float)a, (float)d, as_float(in[2] & 0xbfffffff))}; out[4] = of_half(m.f);
+#else
+  out[0] = of_half((_Float16)((double)a * c + e)) | of_half((_Float16)((double)b * d + f)) << 16;
+  out[1] = of_half((_Float16)((double)a * -(double)c + e));
+  out[2] = of_half((_Float16)__builtin_ldexp((double)a, (int)(in[1] & 63) - 31));
+  out[3] = of_float((float)((double)a * c + e));
+  out[4] = of_half((_Float16)__builtin_fmaf((float)a, (float)d, as_float(in[2] & 0xbfffffff)));
+#endif
+  // sums of products of small whole numbers: exact in any order
+#ifdef __AMDGCN__
+  pair p = {(_Float16)(i8)in[0], (_Float16)(i8)in[1]}, q = {(_Float16)(i8)in[2], (_Float16)(i8)(in[2] >> 8)};
+  typedef __bf16 brains __attribute__((ext_vector_type(2)));
+  brains u = {(__bf16)(i8)in[0], (__bf16)(i8)in[1]}, v = {(__bf16)(i8)in[2], (__bf16)(i8)(in[2] >> 8)};
+  out[5] = of_float(__builtin_amdgcn_fdot2(p, q, (float)(i16)in[0], 0)) + of_float(__builtin_amdgcn_fdot2_f32_bf16(u, v, (float)(i16)in[1], 0)) * 3;
+#else
+  float s = (float)((i8)in[0] * (i8)in[2] + (i8)in[1] * (i8)(in[2] >> 8));
+  out[5] = of_float(s + (float)(i16)in[0]) + of_float(s + (float)(i16)in[1]) * 3;
+#endif
+}

@@ -297,3 +297,36 @@ def test_pointers_before_the_arguments_move_them(engine):
     options = RunOptions(engine=engine)
     kernel.launch(Geometry.of_items((1, 1, 3), (1, 1, 1)), struct.pack("<Q", device.map(out)), options)
     assert out.tolist() == [0, 0, 2, 0, 0, 1 << 16]  # kernarg's own address stands in the packet; LDS aperture
+
+
+# --- targets with features: error correction decides whether the compiler loads halves of registers ---
+
+HALVES = """
+typedef u16 pair __attribute__((ext_vector_type(2)));
+typedef union { pair p; u32 u; } both;
+KERNEL k(GLOBAL const u16 *in, GLOBAL const i8 *bytes, GLOBAL const u32 *old, GLOBAL u32 *out) {
+  u32 i = ITEM; both r;
+  r.p = (pair){in[i], in[3 * i + 1]}; out[i] = r.u;
+  r.u = old[i]; r.p.y = in[i + 7]; out[i + 64] = r.u;
+  r.u = old[i]; r.p.x = (u16)(i16)bytes[i]; out[i + 128] = r.u;
+  r.u = old[i]; r.p.y = (u8)bytes[i + 9]; out[i + 192] = r.u;
+  r.u = old[i] * 5; ((GLOBAL u16 *)out)[512 + i] = r.p.y; ((GLOBAL u8 *)out)[1152 + i] = (u8)r.p.y; }
+"""
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("features", ["", ":sramecc-", ":sramecc+", ":xnack+", ":sramecc-:xnack-"])
+def test_targets_with_features_run(features, engine):
+    data = built(HALVES, f"-mcpu=gfx950{features}")
+    generator = np.random.default_rng(1)
+    halves, old = generator.integers(0, 1 << 16, 256, dtype=np.uint16), generator.integers(0, 1 << 31, 64).astype("u4")
+    values, out, i = generator.integers(-128, 128, 128, dtype=np.int8), np.zeros(304, np.uint32), np.arange(64)
+    run(data, "k", Geometry.of_blocks(1, 64), halves, values, old, out, options=RunOptions(engine=engine))
+    wide = halves.astype(np.uint32)
+    assert np.array_equal(out[:64], wide[i] | wide[3 * i + 1] << 16)
+    assert np.array_equal(out[64:128], old & 0xFFFF | wide[i + 7] << 16)
+    assert np.array_equal(out[128:192], old & 0xFFFF0000 | values[i].astype(np.uint16))
+    assert np.array_equal(out[192:256], old & 0xFFFF | values[i + 9].view(np.uint8).astype(np.uint32) << 16)
+    high = (old * np.uint32(5)) >> 16
+    assert np.array_equal(out.view(np.uint16)[512:576], high)
+    assert np.array_equal(out.view(np.uint8)[1152:1216], high & 255)

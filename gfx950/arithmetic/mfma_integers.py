@@ -23,10 +23,8 @@ from gfx950.arithmetic.mfma_lanes import (
     vector_of,
     widen_i64,
 )
-from gfx950.arithmetic.mfma_operands import c_word, columns_of, decode_index, k_of_item
+from gfx950.arithmetic.mfma_operands import OPERAND_WORDS, c_word, columns_of, decode_index, k_of_item
 from gfx950.arithmetic.mfma_shapes import SHAPES, Shape, kind_of
-
-OPERAND_WORDS = 2048  # elements of the largest operand
 
 
 def decode_bytes(registers: Words, shape: Shape, elements: Words) -> None:

@@ -11,12 +11,12 @@ import pytest
 from emu import host_memory
 from emu.engines.host_engine import native_order
 from emu.execute import FLOAT_PAIRS
-from gfx950.host_code import HostCode, Translation
-from emu.resident import aligned
 from emu.memory import Memory
+from emu.resident import aligned
 from emu.translate import MEMORY_FUNCTIONS, SCC, SCRATCH_BYTES, SGPRS, WAVE_BYTES, Block, function_name, module_text
 from emu.wave import Wave
 from gfx950.arithmetic.native import NATIVES
+from gfx950.host_code import HostCode, Translation
 from gfx950.isa.encoding import ENCODINGS, MAI, VOP3_BASES, VOP3B, Decoded, decode, uses_vop3b
 from gfx950.isa.legality import takes_vop3
 from gfx950.isa.registry import load

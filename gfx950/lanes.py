@@ -93,8 +93,8 @@ FLOAT_NAN = rule(
     "float.nan_operand",
     Evidence.chosen,
     "the manual leaves it open; LDS/L2 atomics: first NaN operand, quieted (9.2.3); generated NaNs in examples",
-    "An arithmetic result is the first NaN operand in source order, quieted with its payload kept; a NaN made from no"
-    " NaN is the negative quiet NaN (f32 0xffc00000).",
+    "An arithmetic result is the first NaN operand in source order, quieted with its payload kept, whatever MODE.IEEE"
+    " says; a NaN made from no NaN is the negative quiet NaN (f32 0xffc00000).",
 )
 FLOAT_ROUND = rule(
     "float.round",

@@ -186,16 +186,17 @@ def v_cvt_sr_bf8_f32(src0: F32, src1: U32, vdst: B32, op_sel: int = 0) -> B32:
     return into_byte(vdst, narrowed_stochastic(src0, src1, E5M2), op_sel)
 
 
-@vop3("v_cvt_sr_f16_f32", 0x2A6, rules=(STOCHASTIC, *NARROW))
+@vop3("v_cvt_sr_f16_f32", 0x2A6, rules=(STOCHASTIC, FLOAT_DENORM, *NARROW))
 def v_cvt_sr_f16_f32(src0: F32, src1: U32, vdst: B32, op_sel: int = 0) -> B32:
     """S0 as f16 with random part S1 into one word of D. [12.11]"""
-    return into_word(vdst, narrowed_stochastic(src0, src1, F16_FORMAT), op_sel)
+    result = as_output(narrowed_stochastic(src0, src1, F16_FORMAT).to(U16).bits(F16))
+    return into_word(vdst, result.bits(U16).to(U32), op_sel)
 
 
-@vop3("v_cvt_sr_bf16_f32", 0x2A7, rules=(STOCHASTIC, *NARROW))
+@vop3("v_cvt_sr_bf16_f32", 0x2A7, rules=(STOCHASTIC, BF16_DENORM, *NARROW))
 def v_cvt_sr_bf16_f32(src0: F32, src1: U32, vdst: B32, op_sel: int = 0) -> B32:
     """S0 as bf16 with random part S1 into one word of D. [12.11]"""
-    return into_word(vdst, narrowed_stochastic(src0, src1, BF16_FORMAT), op_sel)
+    return into_word(vdst, narrowed_stochastic(by_mode(src0), src1, BF16_FORMAT), op_sel)
 
 
 @vop3("v_cvt_pk_bf16_f32", 0x268, rules=(NEAREST_EVEN, formats.ROUNDING, BF16_DENORM, formats.NAN_CODE))

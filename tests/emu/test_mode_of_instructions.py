@@ -40,7 +40,9 @@ TABLE = {  # the first row that matches counts
     "v_cvt_pk_f16_f32": "in32 out16 ovfl dx10",
     "v_cvt_pkrtz_f16_f32": "out16 dx10",
     "v_cvt_pk_bf16_f32": "in32 out32 dx10",
-    f"v_cvt_(pk|sr)_{NARROW}_f32|v_cvt_sr_f16_f32": "ovfl",
+    "v_cvt_sr_bf16_f32": "in32 out32",
+    "v_cvt_sr_f16_f32": "out16 ovfl",
+    f"v_cvt_(pk|sr)_{NARROW}_f32": "ovfl",
     f"v_cvt_pk_f32_{NARROW}": "dx10",
     "v_cvt_(pk)?norm_[iu]16_f16|v_cvt_pknorm_.*_f16": "in16",
     # to narrow formats with a scale: 8 bits saturate by FP16_OVFL, fewer always

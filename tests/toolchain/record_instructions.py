@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from emu.wave import Wave
 from gfx950.arithmetic.native import Native
 from gfx950.instruction_rules import _recorded
 from gfx950.isa.registry import Instruction, load
@@ -34,6 +35,7 @@ def pytest_configure(config: pytest.Config) -> None:
             callers.setdefault(native, set()).add(instruction.name)
         watch(instruction)
     watch_natives(callers)
+    watch_steps()
 
 
 def watch(instruction: Instruction) -> None:
@@ -46,6 +48,18 @@ def watch(instruction: Instruction) -> None:
         return body(*args, **kwargs)
 
     object.__setattr__(instruction, "body", noted)
+
+
+def watch_steps() -> None:
+    """Has the numpy engine note its steps: waits, hints and ends have no body that runs."""
+    step = Wave.step
+
+    @functools.wraps(step)
+    def noted(wave, decoded):
+        RUNNING.add(decoded.instruction.name)
+        return step(wave, decoded)
+
+    Wave.step = noted
 
 
 def watch_natives(callers: dict[str, set[str]]) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from gfx950.lanes import MANTISSA_BITS, infinity_bits
 
-NEAREST, UP, DOWN, TOWARD_ZERO = range(4)  # MODE's rounding codes [CDNA4 ISA 3.5]
+UP, DOWN, TOWARD_ZERO = 1, 2, 3  # MODE's codes; 0 is nearest even [CDNA4 ISA 3.5]
 Exact = tuple[bool, int, int]  # negative, magnitude, exponent: +-magnitude * 2^exponent; a zero keeps its sign
 
 

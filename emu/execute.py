@@ -7,7 +7,7 @@ SDWA, neg, abs, op_sel, clamp, omod. A `State` holds the registers; the numpy wa
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from emu.memory import PRIVATE_APERTURE, SHARED_APERTURE
@@ -23,6 +23,7 @@ from gfx950.evidence import Evidence, rule
 from gfx950.isa.buffer_addressing import Buffer
 from gfx950.isa.encoding import LITERAL, Decoded
 from gfx950.isa.lane_arithmetic import clamped
+from gfx950.isa.mode_registers import STATUS
 from gfx950.isa.registry import Instruction, Parameter
 from gfx950.lanes import (
     B128,
@@ -89,29 +90,13 @@ MEMORY_FIELDS = {
 }
 STOPS = ("end", "barrier", "trap", "halt", "halt_always", "kill")
 DEBUG_TRAP = 3
-VECTOR_ENCODINGS = frozenset(
-    (
-        "VOP1",
-        "VOP2",
-        "VOPC",
-        "VOP3",
-        "VOP3P",
-        "MAI",
-        "MAI_SCALE",
-        "DS",
-        "FLAT",
-        "GLOBAL",
-        "SCRATCH",
-        "MUBUF",
-        "MUBUF_LDS",
-        "MTBUF",
-    )
-)
 VECTOR_MEMORY = frozenset(("FLAT", "GLOBAL", "SCRATCH", "MUBUF", "MUBUF_LDS", "MTBUF"))  # what vmcnt counts
 INDEXED_ENCODINGS = frozenset(("VOP1", "VOP2", "VOPC", "VOP3", "VOP3P"))
 VECTOR_ENCODINGS = frozenset(("VOP1", "VOP2", "VOPC", "VOP3", "VOP3P", "MAI", "MAI_SCALE", "DS")) | VECTOR_MEMORY
 VMCNT_FREE = 63  # a wait for no more than so many is none
 DESTINATION = 3  # the role of a destination in VGPR indexing
+SELECT_ONLY = ("v_cvt_f32_fp8", "v_cvt_f32_bf8", "v_cvt_pk_f32_fp8", "v_cvt_pk_f32_bf8")  # of SDWA: SRC0_SEL [7.3]
+TRAP_REGISTERS = range(108, 124)  # only a trap handler writes them; to others they read 0 [3.10]
 
 rule(
     "valu.gpr_index",
@@ -154,6 +139,10 @@ class State(Protocol):
 
     def hardware_word(self, number: int) -> Raw:
         """The 32-bit scalar kept for a hardware register."""
+        ...
+
+    def set_hardware_word(self, number: int, value: Raw) -> None:
+        """Writes one that is not MODE."""
         ...
 
     def set_mode(self, value: Raw) -> None:
@@ -222,11 +211,16 @@ def check_run(index: int, count: int) -> None:
 
 
 def check_even(index: int, count: int) -> None:
-    """Raises UnsupportedForm where several registers of a matrix operand start at an odd one. [7.1.2]"""
+    """Raises UnsupportedForm where several vector registers start at an odd one. [6.7.1, 7.1.2]"""
     if count > 1 and index % 2:
-        raise UnsupportedForm(
-            f"{'av'[index < AGPR]}{index % AGPR} starts a matrix operand of {count} registers: it is odd"
-        )
+        raise UnsupportedForm(f"{'av'[index < AGPR]}{index % AGPR} starts an operand of {count} registers: it is odd")
+
+
+def check_scalar_run(index: int, count: int) -> None:
+    """Raises UnsupportedForm where two scalar registers start at an odd one, or more at no multiple of 4. [5.2, 8.4]"""
+    if index < SCALAR_REGISTERS and index % min(count, 4):
+        which = "odd" if count == 2 else "no multiple of 4"
+        raise UnsupportedForm(f"scalar register {index} starts an operand of {count} registers: it is {which}")
 
 
 def check_scalar(index: int) -> None:
@@ -239,6 +233,9 @@ def execute(decoded: Decoded, state: State) -> Transfer | None:
     """Runs one instruction. Returns how control leaves it, None for the next instruction."""
     instruction = decoded.instruction
     if instruction.flow == "nothing":
+        return None
+    if instruction.flow == "priority":
+        _set_priority(decoded, state)
         return None
     if instruction.flow == "wait":
         _wait(decoded, state)
@@ -280,6 +277,12 @@ def _wait(decoded: Decoded, state: State) -> None:
         state.land(vmcnt)
 
 
+def _set_priority(decoded: Decoded, state: State) -> None:
+    """S_SETPRIO: STATUS[4:3] = SIMM16[1:0]. [3.4, 12.5]"""
+    kept = U32(state.engine, state.hardware_word(STATUS)) & ~0x18
+    state.set_hardware_word(STATUS, (kept | (decoded.fields["simm16"] & 3) << 3).raw)
+
+
 def _stop(decoded: Decoded, state: State) -> Transfer | None:
     """A barrier, or the end of the wave in one way or another [rules salu.trap, salu.halt]."""
     flow, simm16 = decoded.instruction.flow, decoded.fields["simm16"]
@@ -309,6 +312,9 @@ class Operands:
     """The operands of one instruction: reads parameters, writes results."""
 
     def __init__(self, decoded: Decoded, state: State) -> None:
+        if decoded.sdwa is not None and decoded.instruction.name in SELECT_ONLY:
+            kept = {name: decoded.sdwa[name] for name in ("src0", "src0_sel", "s0")}
+            decoded = replace(decoded, sdwa={**dict.fromkeys(decoded.sdwa, 0), **kept, "dst_sel": 6})
         self.decoded = decoded
         self.state = state
         self.engine = state.engine
@@ -508,6 +514,7 @@ class Operands:
 
     def _scalar(self, code: int, kind: Any) -> Any:
         if isinstance(kind, type) and issubclass(kind, Words):
+            check_scalar_run(code, kind.count)
             return kind([U32(self.engine, self.state.sgpr(code + i)) for i in range(kind.count)])
         return kind(self.engine, self._code_raw(code, kind.width))
 
@@ -537,6 +544,7 @@ class Operands:
     def _registers(self, index: int, kind: Any, half: int = 0, role: int | None = None) -> Any:
         count = max(1, _words_of(kind))
         check_run(index, count)
+        self._check_even(index, count)
         words = [U32(self.engine, self._vgpr(index + i, role)) for i in range(count)]
         if issubclass(kind, Words):
             return kind(words)
@@ -546,6 +554,10 @@ class Operands:
             part = words[0] >> (16 * half) if half else words[0]
             return kind(self.engine, self.engine.apply("trunc", kind.width, part.raw))
         return words[0].bits(kind)
+
+    def _check_even(self, index: int, count: int) -> None:
+        if self.instruction.name != "ds_read_b96_tr_b6":  # the one whose result starts anywhere [11.4]
+            check_even(index, count)
 
     def _vgpr(self, index: int, role: int | None) -> Raw:
         """A vector register, moved by VGPR indexing where the instruction knows it."""
@@ -569,6 +581,7 @@ class Operands:
     def _sgpr_raw(self, code: int, width: int, half: int) -> Raw:
         low = U32(self.engine, self.state.sgpr(code))
         if width == 64:
+            check_scalar_run(code, 2)
             return join(low, U32(self.engine, self.state.sgpr(code + 1))).raw
         if width < 32:
             return self.engine.apply("trunc", width, (low >> 16 if half else low).raw)
@@ -617,6 +630,7 @@ class Operands:
         else:
             low, high = (U32(self.engine, self.engine.apply("zext", 32, h.raw)) for h in halves)
             words = [low | (high << 16)]
+        check_even(self.fields["vdst"], len(words))
         for i, word in enumerate(words):
             self._set_vgpr(self.fields["vdst"] + i, word.raw)
 
@@ -629,6 +643,7 @@ class Operands:
         half = (op_sel_hi if high else fields["op_sel"]) >> index & 1
         code = fields[parameter.name]
         if kind.width == 32:
+            check_even(code, 2 * (code >= 256))
             raw = self._vgpr(code - 256 + half, index) if code >= 256 else self._packed_scalar(code, half)
             value: Lanes = kind(self.engine, raw)
         else:
@@ -637,6 +652,7 @@ class Operands:
         return apply_neg_abs(value, neg, 0)
 
     def _packed_scalar(self, code: int, half: int) -> Raw:
+        check_scalar_run(code, 2)
         return self.state.sgpr(code + half) if code < 128 else self._code_raw(code, 32)
 
     # ---- writing --------------------------------------------------------------------------------------------------
@@ -669,8 +685,7 @@ class Operands:
         index = self.fields[MEMORY_FIELDS.get((form, "vdst"), "vdst")] + (AGPR if in_agprs else 0)
         words = self._result_words(value)
         check_run(index, len(words))
-        if self.instruction.encoding.startswith("MAI"):
-            check_even(index, len(words))
+        self._check_even(index, len(words))
         for i, word in enumerate(words):
             self._set_vgpr(index + i, word.raw)
 
@@ -730,8 +745,10 @@ class Operands:
             words: Sequence[U32] = value.words
         else:
             words = split(value.bits(U64)) if value.width == 64 else (value.bits(U32),)
+        check_scalar_run(index, len(words))
         for i, word in enumerate(words):
-            self.state.set_sgpr(index + i, word.raw)
+            if index + i not in TRAP_REGISTERS:
+                self.state.set_sgpr(index + i, word.raw)
 
     def _set_vgpr(self, index: int, raw: Raw, role: int = DESTINATION) -> None:
         moved = role if self.instruction.encoding in INDEXED_ENCODINGS else None
@@ -777,6 +794,7 @@ class Operands:
         return self._vector_address() + offset
 
     def _vector_address(self) -> U64:
+        check_even(self.fields["addr"], 2)
         return join(*(U32(self.engine, self.state.vgpr(self.fields["addr"] + i)) for i in (0, 1)))
 
     def _window(self, name: str) -> U64:
@@ -814,6 +832,7 @@ class Operands:
             raise UnsupportedForm("SOFFSET is a literal: it is an SGPR, M0 or an inline constant")
         count = fields["idxen"] + fields["offen"]
         check_run(fields["vaddr"], count)
+        check_even(fields["vaddr"], count)
         vgprs = [U32(engine, self.state.vgpr(fields["vaddr"] + i)) for i in range(count)]
         immediate = U32.constant(engine, fields["offset"])
         return Buffer(

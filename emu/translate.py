@@ -230,14 +230,18 @@ class BlockState:
         return self.host.define(f"load <64 x i32>, ptr {self._vector_at(index, role)}, align 64", 32, True)
 
     def hardware_word(self, number: int) -> Value:
-        at = self.host.define(f"getelementptr i8, ptr %wave, i64 {HARDWARE + 4 * number}", 64, False)
-        return self.host.define(f"load i32, ptr {at.text}", 32, False)
+        return self.host.define(f"load i32, ptr {self._hardware_place(number)}", 32, False)
+
+    def set_hardware_word(self, number: int, value: Value) -> None:
+        self.host.emit(f"store {self.host.typed(value, False)}, ptr {self._hardware_place(number)}")
+
+    def _hardware_place(self, number: int) -> str:
+        return self.host.define(f"getelementptr i8, ptr %wave, i64 {HARDWARE + 4 * number}", 64, False).text
 
     def set_mode(self, value: Value) -> None:
         """Writes MODE and finds the tables of its translations (0 where there are none yet)."""
         host, mode = self.host, U32(self.engine, value)
-        at = host.define(f"getelementptr i8, ptr %wave, i64 {HARDWARE + 4 * MODE}", 64, False).text
-        host.emit(f"store {host.typed(value, False)}, ptr {at}")
+        self.set_hardware_word(MODE, value)
         key = host.typed(host.apply("zext", 64, mode_key(mode).raw), False)
         sets = host.define(f"getelementptr i64, ptr %context, i64 {MODE_TABLES}", 64, False).text
         first = host.define(f"load ptr, ptr {sets}", 64, False).text

@@ -80,6 +80,9 @@ class Wave:
     def hardware_word(self, number: int) -> Any:
         return self.hardware[number : number + 1].copy()
 
+    def set_hardware_word(self, number: int, value: Any) -> None:
+        self.hardware[number] = value[0]
+
     def set_mode(self, value: Any) -> None:
         self.hardware[MODE] = value[0]
         self.engine = NumpyEngine(Mode.from_bits(int(value[0])))

@@ -124,7 +124,7 @@ SDWAB = Encoding("SDWAB", 4, 0, 32, {
 LITERAL, SDWA_CODE, DPP_CODE = 255, 249, 250
 # Opcode of a 32-bit form's 64-bit twin. [12.7.1, 12.8.1, 12.9.1, as LLVM's assembler has them; table 85 does not]
 VOP3_BASES = {"VOPC": 0x000, "VOP2": 0x100, "VOP1": 0x140}
-NO_LITERAL = {"s_setpc_b64", "s_swappc_b64", "s_rfe_b64"}  # [12.3]
+NO_LITERAL = {"s_setpc_b64", "s_swappc_b64", "s_rfe_b64", "s_rfe_restore_b64"}  # [12.3, 12.1]
 ALWAYS_LITERAL = {("VOP2", 23), ("VOP2", 24), ("VOP2", 36), ("VOP2", 37), ("SOPK", 20)}
 
 

@@ -5,15 +5,18 @@ Branches return their condition; the executor adds 4 * SIMM16 to the next instru
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from gfx950.evidence import Evidence, rule
-from gfx950.isa.registry import Exec, Instruction, Scc, sopp
-from gfx950.lanes import U64, Mask
+from gfx950.isa.mode_registers import STATUS
+from gfx950.isa.registry import Exec, Hardware, Instruction, Scc, sopp
+from gfx950.lanes import U32, Mask
 
 DEBUG_FLAGS = rule(
     "salu.debug_flags",
-    Evidence.chosen,
-    "CDNA4 ISA 3.4: STATUS bits 20 and 21 are set from outside",
-    "The conditional-debug flags are 0: S_CBRANCH_CDBG* never branches.",
+    Evidence.spec,
+    "CDNA4 ISA 3.4, 4.2, 12.5; a launch clears both flags, which are set from outside",
+    "S_CBRANCH_CDBG* tests bit 21 (system) and bit 20 (user) of STATUS.",
 )
 
 
@@ -78,18 +81,19 @@ def s_barrier() -> None:
     """Waits for every live wave of the workgroup; waits for no counter. [4.3, 12.5]"""
 
 
-def _debug_branch(name: str, opcode: int) -> Instruction:
-    def body(pc: U64) -> Mask:
-        return Mask.constant(pc.engine, 0)
+def _debug_branch(name: str, opcode: int, flags: Callable[[U32, U32], U32]) -> Instruction:
+    def body(hardware: Hardware) -> Mask:
+        status = hardware.read(STATUS)
+        return (flags(status >> 21, status >> 20) & 1) != 0
 
-    body.__doc__ = "Never jumps: no debugger sets the flags. [12.5, rule salu.debug_flags]"
+    body.__doc__ = "Jumps by the flags that a debugger sets in STATUS. [12.5, rule salu.debug_flags]"
     return sopp(name, opcode, flow="branch", rules=(DEBUG_FLAGS,))(body)
 
 
-s_cbranch_cdbgsys = _debug_branch("s_cbranch_cdbgsys", 23)
-s_cbranch_cdbguser = _debug_branch("s_cbranch_cdbguser", 24)
-s_cbranch_cdbgsys_or_user = _debug_branch("s_cbranch_cdbgsys_or_user", 25)
-s_cbranch_cdbgsys_and_user = _debug_branch("s_cbranch_cdbgsys_and_user", 26)
+s_cbranch_cdbgsys = _debug_branch("s_cbranch_cdbgsys", 23, lambda system, user: system)
+s_cbranch_cdbguser = _debug_branch("s_cbranch_cdbguser", 24, lambda system, user: user)
+s_cbranch_cdbgsys_or_user = _debug_branch("s_cbranch_cdbgsys_or_user", 25, lambda system, user: system | user)
+s_cbranch_cdbgsys_and_user = _debug_branch("s_cbranch_cdbgsys_and_user", 26, lambda system, user: system & user)
 
 
 def _no_effect(name: str, opcode: int, text: str, flow: str = "nothing", intrinsic: str | None = None) -> Instruction:
@@ -105,7 +109,7 @@ s_nop = _no_effect("s_nop", 0, "Waits SIMM16[3:0] + 1 cycles.")
 s_wakeup = _no_effect("s_wakeup", 3, "Wakes sleeping waves of the workgroup.")
 s_waitcnt = _no_effect("s_waitcnt", 12, "Waits for the counters in SIMM16.", "wait", "llvm.amdgcn.s.waitcnt")
 s_sleep = _no_effect("s_sleep", 14, "Sleeps about 64 * SIMM16[6:0] clocks.", intrinsic="llvm.amdgcn.s.sleep")
-s_setprio = _no_effect("s_setprio", 15, "Sets the wave's priority.", intrinsic="llvm.amdgcn.s.setprio")
+s_setprio = _no_effect("s_setprio", 15, "Sets the wave's priority, STATUS[4:3].", "priority", "llvm.amdgcn.s.setprio")
 s_sendmsg = _no_effect("s_sendmsg", 16, "Sends a message to the host.", intrinsic="llvm.amdgcn.s.sendmsg")
 s_icache_inv = _no_effect("s_icache_inv", 19, "Invalidates the instruction cache.")
 s_incperflevel = _no_effect("s_incperflevel", 20, "Counts a performance event up.")

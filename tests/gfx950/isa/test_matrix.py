@@ -172,9 +172,9 @@ def patched(code, **fields):
         ({"src2": 230}, "src2 of a matrix instruction is source code 230"),
         ({"src0": 242}, "src0 of a matrix instruction is source code 242"),
         ({"src1": 10}, "src1 of a matrix instruction is source code 10"),
-        ({"src1": 256 + 17}, "v17 starts a matrix operand of 2 registers: it is odd"),
-        ({"src2": 256 + 97, "acc_cd": 1}, "a97 starts a matrix operand of 4 registers: it is odd"),
-        ({"vdst": 65}, "v65 starts a matrix operand of 4 registers: it is odd"),
+        ({"src1": 256 + 17}, "v17 starts an operand of 2 registers: it is odd"),
+        ({"src2": 256 + 97, "acc_cd": 1}, "a97 starts an operand of 4 registers: it is odd"),
+        ({"vdst": 65}, "v65 starts an operand of 4 registers: it is odd"),
         ({"vdst": 254}, r"4 registers from v254 on reach past the last one"),
     ],
 )

@@ -118,6 +118,13 @@ def test_the_same_result_by_another_way(make, assemble, one, other):
     assert not np.array_equal(a.vgprs[40], make().vgprs[40])
 
 
+def test_s_movreld_b64_moves_to_the_register_that_m0_says(make, assemble):
+    lines = ("s_mov_b32 m0, 6", "s_movreld_b64 s[16:17], s[32:33]"), ("s_mov_b32 m0, 6", "s_mov_b64 s[22:23], s[32:33]")
+    indexed, plain = (step(make(), assemble, *texts) for texts in lines)
+    assert same(state(indexed), state(plain))
+    assert indexed.sgprs[22] != make().sgprs[22]
+
+
 def test_v_madak_f16_rounds_product_and_sum(make, assemble):
     """Numbers whose products and sums are normal: numpy's product is exact in f32, the sum is in f64."""
     wave, values = make(), np.linspace(0.51, 3.9, 64).astype(np.float16)

@@ -15,7 +15,6 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
 
 from emu import code_object
@@ -74,7 +73,7 @@ def _loaded(path: str) -> tuple[CodeObject, tuple[str, ...]]:
         data = Path(path).read_bytes()
         try:
             weakened, undefined = _with_weak_symbols(data)
-        except (ELFError, ValueError, KeyError, IndexError):
+        except Exception:  # whatever the ELF reader stumbles over in damaged input: `problem` says what is wrong
             raise problem from None
         if not undefined:
             raise

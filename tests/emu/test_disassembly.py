@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import random
 import re
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from elftools.elf.elffile import ELFFile
 from llvm_tools import assembled, compiled, kernel_source, linked, object_of
 
 from emu.code_object import load
-from emu.disassembly import disassemble
+from emu.disassembly import disassemble, document, text_lines
 from emu.errors import CodeObjectError
 from emu.source_lines import source_lines
 
@@ -283,6 +284,23 @@ def test_a_damaged_object_stays_damaged(tmp_path):
         (tmp_path / "k.o").write_bytes(data[:length])
         with pytest.raises(CodeObjectError):
             disassemble(str(tmp_path / "k.o"))
+
+
+@pytest.mark.parametrize("count", [1, 3, 20])
+def test_damaged_bytes_are_shown_or_refused(tmp_path, count):
+    random_bytes, data = random.Random(count), compiled(UNLINKED, "-g")
+    shown = 0
+    for _ in range(60):
+        damaged = bytearray(data)
+        for _ in range(count):
+            damaged[random_bytes.randrange(len(damaged))] = random_bytes.randrange(256)
+        (tmp_path / "k.o").write_bytes(damaged)
+        try:
+            found = disassemble(str(tmp_path / "k.o"), sources=True)
+        except CodeObjectError:
+            continue
+        shown += bool(list(text_lines(found, 80)) and json.dumps(document(found)))
+    assert shown
 
 
 def test_the_examples_of_the_help_text_run(tmp_path, monkeypatch, gfx950):

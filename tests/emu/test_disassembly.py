@@ -286,11 +286,11 @@ def test_a_damaged_object_stays_damaged(tmp_path):
             disassemble(str(tmp_path / "k.o"))
 
 
-@pytest.mark.parametrize("count", [1, 3, 20])
+@pytest.mark.parametrize("count", [1, 4])
 def test_damaged_bytes_are_shown_or_refused(tmp_path, count):
     random_bytes, data = random.Random(count), compiled(UNLINKED, "-g")
     shown = 0
-    for _ in range(60):
+    for _ in range(30):
         damaged = bytearray(data)
         for _ in range(count):
             damaged[random_bytes.randrange(len(damaged))] = random_bytes.randrange(256)

@@ -158,7 +158,7 @@ def translation(code: bytes) -> None:
     found = discover(run.data, run.address, machine.code.kernel("gemm").entry)
     count = sum(len(block.instructions) for block in found.values())
     start = time.perf_counter()
-    text, _ = module_text(list(found.values()), Mode(), False)
+    text, *_ = module_text(list(found.values()), Mode(), False)
     HostCode().add(lambda: Translation(text), None)
     per = (time.perf_counter() - start) / count
     print(f"translation: {per * 1e3:.2f} ms an instruction ({count} instructions, aim 1 ms)")

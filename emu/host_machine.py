@@ -26,8 +26,9 @@ from emu.errors import (
     out_of_steps,
     stopped_itself,
 )
+from emu.execute import AGPR
 from emu.host_memory import LATE_BYTES, LATE_ENTRIES
-from emu.launch_state import Dimensions, Launch, WaveState, residents, waves
+from emu.launch_state import SCALAR_CODES, Dimensions, Launch, WaveState, residents, waves, workgroup_id_sgprs
 from emu.memory import Memory
 from emu.numpy_memory import SCALAR_LOAD, unaligned
 from emu.registers import EXEC, HARDWARE_REGISTERS
@@ -108,6 +109,8 @@ class HostMachine:
         self.tables: dict[int, Tables] = {}  # by mode key
         self.sets = np.zeros(MODE_KEYS, dtype=np.uint64)  # their addresses, for translated code
         self.errors: dict[int, str] = {}  # why the instruction at an address cannot be run
+        # The vector registers, v and a, that translated code may have written: from, to.
+        self.touched = [(0, 1), (AGPR, AGPR)]
         self.lock = threading.Lock()
         self.host = HostCode()
         self.natives = np.zeros(256, dtype=np.uint64)
@@ -140,6 +143,8 @@ class HostMachine:
             notes = self.host.add(lambda: self._translation(pc, full, tables), key)
             self._natives_of(notes["natives"])
             self.errors.update({int(at, 16): text for at, text in notes["errors"].items()})
+            for half, end in enumerate(notes["vectors"]):
+                self.touched[half] = (256 * half, max(self.touched[half][1], end))
             for start, length in notes["blocks"]:
                 tables.lengths[self._place(start)] = length
                 slots[self._place(start)] = self.host.address(function_name(start, full, tables.tag))
@@ -151,10 +156,10 @@ class HostMachine:
         slots = tables.slots[0 if full else 1]
         found = discover(self.bytes, self.base, pc, self.longest)
         blocks = [b for a, b in sorted(found.items()) if not self.outside(a) and not slots[self._place(a)]]
-        text, natives = module_text(blocks, tables.mode, full, tables.tag)
+        text, natives, vectors = module_text(blocks, tables.mode, full, tables.tag)
         kept = [[b.start, len(b.instructions)] for b in blocks]
         errors = {f"{b.end:x}": b.error for b in blocks if b.error is not None}
-        return Translation(text, {"natives": natives, "blocks": kept, "errors": errors})
+        return Translation(text, {"natives": natives, "vectors": vectors, "blocks": kept, "errors": errors})
 
     def outside(self, pc: int) -> bool:
         """Whether an address is no place for an instruction of this code."""
@@ -212,12 +217,21 @@ class HostWorkgroup:
         count = launch.geometry.waves_of((0, 0, 0))
         self.storage = aligned(count * WAVE_BYTES)
         self.waves = self.storage.reshape(count, WAVE_BYTES)
-        self.windows = Windows(machine.memory, launch, aligned(max(64, launch.lds_bytes)), count)
+        self.windows = Windows(machine.memory, launch, aligned(max(64, launch.lds_granted)), count)
         self.scratch = aligned(SCRATCH_BYTES)
         self.late = aligned(count * LATE_ENTRIES * LATE_BYTES)
-        self.context = np.zeros(host_memory.CONTEXT_WORDS, dtype=np.uint64)
         self.snapshot = Snapshot()
         self.quantum = min(options.quantum, TO_BARRIER)
+        self.instructions, self.done = 0, False
+        self.starts: dict[Dimensions, tuple[Any, Any]] = {}  # by the workgroup's size
+        self.id_sgprs = workgroup_id_sgprs(launch.kernel.descriptor)
+        self.sgprs = self.waves[:, SGPRS : SGPRS + 4 * SCALAR_CODES].view(np.uint32)
+        self.first_context = self._first_context()
+        self.context = self.first_context.copy()
+        self.left = self.context[host_memory.LEFT :].view(np.int64)
+        pointers = [a.ctypes.data for a in (self.context, machine.memory_functions, machine.natives, self.scratch)]
+        self.storage_at = self.storage.ctypes.data
+        self.call_arguments = (machine.base, 4 * machine.places, *pointers, self.quantum)
 
     def release(self) -> None:
         """Gives back what it has in the address space."""
@@ -225,48 +239,60 @@ class HostWorkgroup:
 
     def begin(self, number: int, workgroup: Dimensions) -> None:
         """Takes up a workgroup at its first instruction."""
-        self.number, self.workgroup = number, workgroup
-        states = waves(self.launch, workgroup, self.windows.wave_scratch)
-        self.count = len(states)
-        self.storage[:] = 0
+        self.number, self.workgroup, self.instructions, self.done = number, workgroup, 0, False
+        size = self.launch.geometry.size_of(workgroup)
+        if size not in self.starts:
+            self.starts[size] = self._start(workgroup)
+        vgpr0, rest = self.starts[size]
+        self.count = len(rest)
+        for first, end in self.machine.touched:
+            self.waves[:, 256 * first : 256 * end] = 0
+        self.waves[: self.count, :256] = vgpr0
+        self.waves[: self.count, SGPRS:] = rest
+        for sgpr, axis in self.id_sgprs:
+            self.sgprs[: self.count, sgpr] = workgroup[axis]
         self.windows.clear()
         self.snapshot = Snapshot()
-        context = self.context
-        context[:] = 0
-        context[host_memory.LDS] = self.windows.lds.ctypes.data
-        context[host_memory.LDS_BYTES] = self.launch.lds_bytes
-        context[host_memory.TABLE] = self.machine.memory.table.ctypes.data
-        context[MODE_TABLES] = self.machine.sets.ctypes.data
-        context[TURN] = self.quantum
-        context[RANDOM] = first_random(self.options.seed, number)
-        if self.options.watch is not None:
-            context[host_memory.WATCH_LOW], context[host_memory.WATCH_HIGH] = self.options.watch
-        for state, row in zip(states, self.waves, strict=False):
+        self.context[:] = self.first_context
+        self.context[RANDOM] = first_random(self.options.seed, number)
+
+    def _start(self, workgroup: Dimensions) -> tuple[Any, Any]:
+        """v0 and all that follows the vector registers, as bytes, of the waves of a workgroup of this one's size."""
+        states = waves(self.launch, workgroup, self.windows.wave_scratch)
+        rest = np.zeros((len(states), WAVE_BYTES - SGPRS), np.uint8)
+        for state, row in zip(states, rest, strict=True):
             self._begin_wave(state, row)
+        return np.stack([state.vgpr0 for state in states]).view(np.uint8), rest
 
     def _begin_wave(self, state: WaveState, row: Any) -> None:
-        row[: 64 * 4].view(np.uint32)[:] = state.vgpr0
-        row[SGPRS : SGPRS + 512].view(np.uint32)[:] = state.sgprs
-        row[HARDWARE : HARDWARE + 4 * HARDWARE_REGISTERS].view(np.uint32)[:] = state.hardware
-        word = row[SGPRS:].view(np.uint64)
-        word[(PC - SGPRS) // 8] = state.pc
-        word[(LATE_RING - SGPRS) // 8] = self.late.ctypes.data + state.wave * LATE_ENTRIES * LATE_BYTES
-        word[(WINDOWS["lds"] - SGPRS) // 8] = self.windows.lds_address
-        word[(WINDOWS["scratch_bytes"] - SGPRS) // 8] = self.launch.private_segment
+        half, word = row.view(np.uint32), row.view(np.uint64)
+        half[:SCALAR_CODES] = state.sgprs
+        first = (HARDWARE - SGPRS) // 4
+        half[first : first + HARDWARE_REGISTERS] = state.hardware
+        ring = self.late.ctypes.data + state.wave * LATE_ENTRIES * LATE_BYTES
+        for at, value in (
+            (PC, state.pc),
+            (TABLES, self.machine.tables_for(int(state.hardware[MODE])).address),
+            (LATE_RING, ring),
+            (WINDOWS["lds"], self.windows.lds_address),
+            (WINDOWS["scratch_bytes"], self.launch.private_segment),
+        ):
+            word[(at - SGPRS) // 8] = value
         first = (WINDOWS["scratch"] - SGPRS) // 8
         word[first : first + LANES] = self.windows.lane_scratch(state.wave)
 
+    def _first_context(self) -> Any:
+        context = np.zeros(host_memory.CONTEXT_WORDS, dtype=np.uint64)
+        context[host_memory.LDS] = self.windows.lds.ctypes.data
+        context[host_memory.LDS_BYTES] = self.launch.lds_granted
+        context[host_memory.TABLE] = self.machine.memory.table.ctypes.data
+        context[MODE_TABLES] = self.machine.sets.ctypes.data
+        context[TURN] = self.quantum
+        if self.options.watch is not None:
+            context[host_memory.WATCH_LOW], context[host_memory.WATCH_HIGH] = self.options.watch
+        return context
+
     # ---- the schedule's view ---------------------------------------------------------------------------------------
-
-    @property
-    def done(self) -> bool:
-        """Whether all waves have ended."""
-        return bool((self._words(STATUS) == END).all())
-
-    @property
-    def instructions(self) -> int:
-        """Wave instructions run."""
-        return int(self._words(COUNT).sum())
 
     @property
     def polls(self) -> int:
@@ -287,6 +313,7 @@ class HostWorkgroup:
             if self.instructions > limit:
                 raise self._used_up()
             if stopped == 0:
+                self.done = True
                 return
             if stopped > 0:
                 self._attend(stopped - 1)
@@ -315,11 +342,10 @@ class HostWorkgroup:
         )
 
     def _call(self, budget: int) -> int:
-        machine, context = self.machine, self.context
-        context[host_memory.LEFT] = budget
-        pointers = [a.ctypes.data for a in (context, machine.memory_functions, machine.natives, self.scratch)]
-        first = self.storage.ctypes.data
-        return int(machine.driver(first, self.count, machine.base, 4 * machine.places, *pointers, self.quantum))
+        self.left[0] = budget
+        stopped = int(self.machine.driver(self.storage_at, self.count, *self.call_arguments))
+        self.instructions += budget - int(self.left[0])
+        return stopped
 
     def _words(self, offset: int) -> Any:
         return self.waves[: self.count, offset : offset + 8].copy().view(np.uint64)[:, 0]

@@ -22,7 +22,7 @@ from emu.registers import HARDWARE_REGISTERS
 from gfx950.evidence import Evidence, rule
 from gfx950.isa.mode_registers import GPR_ALLOC, HW_ID, LDS_ALLOC, MODE, SH_MEM_BASES, STATUS
 from gfx950.lanes import LANES
-from gfx950.lds import LDS_BYTES
+from gfx950.lds import LDS_BYTES, allocation
 
 Dimensions = tuple[int, int, int]
 
@@ -91,8 +91,9 @@ rule(
 )
 rule(
     "launch.residency",
-    Evidence.spec,
-    "AMD's MI355X data sheet: 256 compute units; CDNA4 ISA 2.2.1, 3.6: 160 KiB LDS a compute unit, 512 VGPRs a SIMD",
+    Evidence.chosen,
+    "AMD's MI355X data sheet: 256 compute units; CDNA4 ISA 2.2.1, 3.6: 160 KiB LDS a compute unit, 512 VGPRs a SIMD;"
+    " LLVM: 8 waves a SIMD; the order has no source",
     "As many workgroups run at once as the registers, wave slots (8 a SIMD) and LDS of 256 compute units hold; the"
     " others start in ascending order as residents end.",
 )
@@ -400,8 +401,13 @@ class Launch:
 
     @property
     def lds_bytes(self) -> int:
-        """Bytes of LDS of each workgroup."""
+        """Bytes of LDS that each workgroup asks for."""
         return self.kernel.descriptor.group_segment + self.dynamic_lds
+
+    @property
+    def lds_granted(self) -> int:
+        """Bytes of LDS that each workgroup gets. [rule lds.geometry]"""
+        return allocation(self.lds_bytes)
 
     def release(self, memory: Memory) -> None:
         """Unmaps the kernarg block, the packet and the queue that `prepare` placed."""
@@ -556,7 +562,7 @@ def residents(launch: Launch) -> int:
     """How many of the launch's workgroups run at once. [rule launch.residency]"""
     waves_each = launch.geometry.waves_of((0, 0, 0))
     wave_slots = SIMDS * min(SIMD_WAVES, SIMD_VGPRS // launch.kernel.descriptor.vgprs)
-    by_lds = LDS_BYTES // launch.lds_bytes if launch.lds_bytes else wave_slots
+    by_lds = LDS_BYTES // launch.lds_granted if launch.lds_granted else wave_slots
     return COMPUTE_UNITS * max(1, min(wave_slots // waves_each, by_lds))
 
 
@@ -605,8 +611,9 @@ def _hardware_registers(launch: Launch, wave: int, count: int) -> npt.NDArray[np
     registers[MODE] = mode_register(descriptor)
     registers[STATUS] = (count > 1) << 11 | 1 << 16 | (launch.private_segment > 0) << 28
     registers[HW_ID] = wave & 15 | (wave >> 4 & 3) << 4
-    registers[GPR_ALLOC] = (descriptor.vgprs // 8 - 1) << 6 | min(63, descriptor.accum_offset // 4) << 12
-    registers[LDS_ALLOC] = -(-launch.lds_bytes // 256) << 12
+    vector_size, scalar_size = descriptor.vgprs // 8 - 1, descriptor.sgprs // 16 - 1
+    registers[GPR_ALLOC] = vector_size << 6 | min(63, descriptor.accum_offset // 4) << 12 | scalar_size << 24
+    registers[LDS_ALLOC] = launch.lds_granted // 256 << 12
     registers[SH_MEM_BASES] = PRIVATE_APERTURE >> 48 | (SHARED_APERTURE >> 48) << 16
     return registers
 
@@ -706,11 +713,16 @@ def _scalar_registers(launch: Launch, workgroup: Dimensions, wave: int, count: i
         registers += value if enabled else ()
     registers += _preloaded(launch)
     registers += [0] * (descriptor.user_sgpr_count - len(registers))
-    enables = (descriptor.enable_workgroup_id_x, descriptor.enable_workgroup_id_y, descriptor.enable_workgroup_id_z)
-    registers += [position for position, enabled in zip(workgroup, enables, strict=True) if enabled]
+    registers += [workgroup[axis] for _, axis in workgroup_id_sgprs(descriptor)]
     if descriptor.enable_workgroup_info:
         registers.append((wave == 0) << 31 | count)
     return registers
+
+
+def workgroup_id_sgprs(descriptor: KernelDescriptor) -> list[tuple[int, int]]:
+    """(SGPR, axis) of the workgroup ids that the kernel asks for; nothing else in a wave's start depends on them."""
+    enables = (descriptor.enable_workgroup_id_x, descriptor.enable_workgroup_id_y, descriptor.enable_workgroup_id_z)
+    return list(enumerate((axis for axis in range(GRID_DIMENSIONS) if enables[axis]), descriptor.user_sgpr_count))
 
 
 def _preloaded(launch: Launch) -> list[int]:

@@ -178,6 +178,7 @@ class BlockState:
         self.pc = 0
         self.done = 0  # instructions of the block before this one
         self.issued = 0  # of those that vmcnt counts
+        self.ends = [0, AGPR]  # of the v and a registers that are written
         self.places: list[int] = []  # byte offsets of the registers of the instruction being emitted
 
     def _at(self, offset: int) -> str:
@@ -274,6 +275,9 @@ class BlockState:
 
     def set_vgpr(self, index: int, value: Value, mask: Value | None, role: int | None = None) -> None:
         at = self._vector_at(index, role, "%scratch")
+        indexed = role is not None and self.host.mode.gpr_idx
+        half = index // AGPR
+        self.ends[half] = (half + 1) * AGPR if indexed else max(self.ends[half], index + 1)
         if mask is not None and not (mask.constant and mask.text == "true"):
             old = self.host.define(f"load <64 x i32>, ptr {at}, align 64", 32, True)
             value = self.host.apply("select", 32, mask, value, old)
@@ -525,6 +529,7 @@ class Emitter:
         self.full, self.tag = full, tag
         self.forms: dict[str, str] = {}  # name of a form's function by its parameters and body
         self.blocks: list[str] = []
+        self.ends = [0, AGPR]  # of the v and a registers that are written
 
     def text(self) -> str:
         """The module."""
@@ -548,6 +553,7 @@ class Emitter:
                 self.blocks += self._call(one, state.places)
             else:
                 self.blocks += _inlined(self.engine.lines, state.places, one.pc)
+        self.ends = [max(pair) for pair in zip(self.ends, state.ends, strict=True)]
         self._leave(block, transfer, state.issued)
 
     def _emit(self, one: Decoded, state: BlockState) -> Transfer | None:
@@ -650,9 +656,10 @@ def _guarded(call: str, pc: int) -> list[str]:
     ]
 
 
-def module_text(blocks: Sequence[Block], mode: Mode, full: bool, tag: str = "") -> tuple[str, list[str]]:
-    """The LLVM module of the blocks in one variant, and the names of the natives it calls by index."""
+def module_text(blocks: Sequence[Block], mode: Mode, full: bool, tag: str = "") -> tuple[str, list[str], list[int]]:
+    """The LLVM module of the blocks in one variant, the names of the natives it calls by index, and the ends of the v
+    and a registers that it may write (0..512)."""
     emitter = Emitter(mode, full, tag)
     for block in blocks:
         emitter.block(block)
-    return emitter.text(), emitter.engine.native_names
+    return emitter.text(), emitter.engine.native_names, emitter.ends

@@ -40,7 +40,7 @@ def test_a_new_instruction_is_decoded_run_and_translated_from_its_one_definition
     wave.vgprs[1], wave.vgprs[2] = np.arange(64), 7
     wave.step(decoded)
     assert np.array_equal(wave.vgprs[3], (np.arange(64) ^ 7) + 1)
-    text, _ = module_text([Block(0, [decoded])], Mode(), True)
+    text, *_ = module_text([Block(0, [decoded])], Mode(), True)
     assert "xor <64 x i32>" in text
 
 

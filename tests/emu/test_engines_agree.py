@@ -170,7 +170,7 @@ class Compiler:
         """The function of each block by name."""
         texts = {name: module_text([block], mode, full)[0] for name, block in blocks.items()}
         new = [name for name in blocks if texts[name] not in self.made]
-        text, natives = module_text([blocks[name] for name in new], mode, full)
+        text, natives, _ = module_text([blocks[name] for name in new], mode, full)
         host = HostCode()
         host.add(lambda: Translation(text), f"test|{text}")
         self.host.append(host)

@@ -37,7 +37,7 @@ def test_a_block_says_why_it_ends_early(assemble):
     (block,) = discover(assemble("v_mov_b32 v1, 0") + bytes.fromhex("00fe80be"), BASE, BASE).values()
     assert "unknown SOP1 opcode 254" in block.error
     assert block.end == BASE + 4
-    text, _ = module_text([block], Mode(), True)
+    text, *_ = module_text([block], Mode(), True)
     assert text.count("ret i64") == 1
 
 

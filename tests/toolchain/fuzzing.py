@@ -1,15 +1,16 @@
-"""Fuzzing: damaged code objects and random instruction streams on the host engine, in processes that may die.
+"""Fuzzing: random programs on both engines, damaged code objects on the host engine, in processes that may die.
 
     python tests/toolchain/fuzzing.py --count 100000 --jobs 2
 
 prints how the cases ended. A case must end in a normal run or in an error of the emulator: no crash, no hang, no other
-exception, and no byte outside the arrays a kernel was given changed (zones around every array of the machine are
-checked). Each case follows from its seed alone.
+exception, no byte outside the arrays a kernel was given changed (zones around every array of the machine are checked),
+and on both engines alike, with the same bits in memory and registers. Each case follows from its seed alone.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import functools
 import multiprocessing
 import sys
@@ -17,12 +18,15 @@ import time
 from collections import Counter
 
 import numpy as np
-from kernel_builds import assemble_kernel, compile_c, with_code
-from random_streams import PROLOGUE, ROOM, random_code
+from engine_pair import BUFFER, ROOM, fresh_buffer, object_of, outcome, template
+from kernel_builds import compile_c
+from random_programs import Program, random_program
+from random_streams import random_code
 
 from emu import host_machine, resident
 from emu.dispatch import Device, RunOptions
 from emu.errors import EmulatorError
+from emu.memory import PRIVATE_APERTURE, SHARED_APERTURE
 from gfx950 import host_code
 from gfx950.arithmetic import mfma, transcendental  # noqa: F401  for their natives
 from gfx950.arithmetic.native import NATIVES
@@ -33,7 +37,6 @@ STEPS = 2000  # instructions a workgroup may take
 SECONDS = 120  # without a sign of life before a process counts as hanging
 BATCH = 400  # cases of one process: translated code is never given back
 NUMBERS = [0, 1, 0x7F, 0xFFFFFFFF, 1 << 40, (1 << 63) - 1, (1 << 64) - 1]
-ROOM_BYTES = bytes.fromhex("070080bf") * ROOM
 SOURCE = """
 SHARED(u32, shared, 256);
 static __attribute__((noinline)) u32 sum(const u32* p, u32 n) { u32 s = 0; while (n--) s = s * 7 + *p++; return s; }
@@ -61,15 +64,8 @@ def guarded(nbytes: int) -> np.ndarray:
 
 
 @functools.cache
-def streams_template() -> bytes:
-    room = "s_nop 7\n" * ROOM
-    lds = ".amdhsa_group_segment_fixed_size 4096\n.amdhsa_private_segment_fixed_size 64"
-    return assemble_kernel(f"{PROLOGUE}{room}s_endpgm", lds)
-
-
-@functools.cache
 def objects() -> list[bytes]:
-    return [compile_c(SOURCE, level) for level in ("-O0", "-O2")] + [streams_template()]
+    return [compile_c(SOURCE, level) for level in ("-O0", "-O2")] + [template()]
 
 
 def damaged(rng: np.random.Generator) -> bytes:
@@ -92,37 +88,54 @@ def damaged(rng: np.random.Generator) -> bytes:
     return bytes(data)
 
 
-def made(seed: int) -> bytes:
-    """The code object of a case."""
-    rng = np.random.default_rng(seed)
-    if seed % 2:
-        return damaged(rng)
-    return with_code(streams_template(), ROOM_BYTES, random_code(rng))
-
-
 def run_case(seed: int) -> str:
-    """Runs one case; how it ended. Raises whatever is no error of the emulator, AssertionError for a touched zone."""
+    """Runs one case; how it ended. Raises whatever is no error of the emulator, AssertionError for a touched zone and
+    for engines that differ."""
     _zones.clear()
+    rng = np.random.default_rng(seed)
+    ending = run_object(damaged(rng), seed) if seed % 8 == 1 else run_program(program(rng, seed), seed)
+    assert all((zone == MARK).all() for zone in _zones), f"seed {seed}: bytes outside the kernel's arrays changed"
+    return ending
+
+
+def program(rng: np.random.Generator, seed: int) -> Program:
+    """The program of a case: one in eight is garbage."""
+    made = random_program(rng, BUFFER, SHARED_APERTURE, PRIVATE_APERTURE, 4 * ROOM - 4)
+    return made if seed % 8 else dataclasses.replace(made, code=random_code(rng))
+
+
+def run_program(made: Program, seed: int) -> str:
+    """Runs a program on both engines; how it ended on both."""
+    outcomes, block = [], (64, 1, 64, 100)[seed // 3 % 4]
+    for engine in ("host", "numpy"):
+        buffer = guarded(len(fresh_buffer()))
+        buffer[:] = fresh_buffer()
+        options = RunOptions(engine=engine, step_limit=STEPS, quantum=(1, 8, 32)[seed % 3])
+        outcomes.append(outcome(object_of(made), made, buffer, options, block))
+    differing = outcomes[0].difference(outcomes[1])
+    assert not differing, f"seed {seed}: the engines differ: {differing}; code {made.code.hex()}"
+    return outcomes[0].ending.split(":")[0]
+
+
+def run_object(data: bytes, seed: int) -> str:
+    """Loads a code object and runs kernels of it; how it ended."""
     buffer = guarded(16384)
     device = Device()
     device.map(buffer, "buffer")
-    options = RunOptions(step_limit=STEPS, threads=1 + seed % 2)
+    options = RunOptions(step_limit=STEPS, threads=1 + seed // 8 % 2)
     try:
-        module = device.load(made(seed))
+        module = device.load(data)
         for name in module.kernels[:2]:
             kernel = module[name]
             explicit = [a for a in kernel.kernel.arguments if not a.hidden]
             arguments = [buffer if a.value_kind == "global_buffer" else 3 for a in explicit]
             block = min(kernel.kernel.max_flat_workgroup_size, (1, 64, 100)[seed % 3])
             given = arguments if kernel.kernel.has_metadata else [bytes(256)]
-            kernel[1 + seed % 2, block](*given, options=options)
+            kernel[1 + seed // 8 % 2, block](*given, options=options)
     except EmulatorError as error:
-        ending = type(error).__name__
         str(error)
-    else:
-        ending = "done"
-    assert all((zone == MARK).all() for zone in _zones), f"seed {seed}: bytes outside the kernel's arrays changed"
-    return ending
+        return type(error).__name__
+    return "done"
 
 
 def _work(seeds: list[int], pipe) -> None:

@@ -1,59 +1,11 @@
-"""Random instruction streams, known and garbage, and the kernel that they stand in."""
+"""Random instruction streams, known and garbage."""
 
 from __future__ import annotations
 
 from gfx950.isa.encoding import ENCODINGS, MAI, VOP3_BASES, VOP3B, uses_vop3b
 from gfx950.isa.registry import load
 
-ROOM = 48  # dwords of random code in a kernel
-PROLOGUE = """
-s_movk_i32 s4, 0x1e37
-v_mul_u32_u24 v1, v0, s4
-v_xor_b32 v2, 0x12345678, v1
-v_lshlrev_b32 v3, 3, v0
-v_cvt_f32_u32 v4, v0
-v_mul_f32 v5, 0.5, v4
-v_not_b32 v6, v2
-v_mul_lo_u32 v7, v2, v6
-v_mov_b32 v9, 1
-v_lshlrev_b32 v10, 2, v0
-v_mov_b32 v11, 1
-v_accvgpr_write_b32 a0, v7
-v_accvgpr_write_b32 a1, v5
-s_mov_b32 s5, 1
-s_mov_b32 s6, 0x7f800001
-s_mov_b64 s[8:9], 0x55
-s_mov_b32 m0, -1
-"""
-
-
-def dump(registers, base):
-    """Stores vector registers of 64 lanes each from byte `base` of the buffer on."""
-    lines = [f"s_mov_b32 s42, {base}", "s_mov_b32 s43, 1"]
-    for k, register in enumerate(registers):
-        if register[0] == "v":
-            lines.append(f"v_mov_b32 v43, {register}")
-        elif register[0] == "a":
-            lines.append(f"v_accvgpr_read_b32 v43, {register}")
-        else:
-            lines.append(f"v_mov_b32 v43, {register}")
-        lines.append(f"global_store_dword v40, v43, s[42:43] offset:{256 * k}")
-    return lines
-
-
-EPILOGUE = "\n".join(
-    [
-        "s_mov_b64 exec, -1",
-        "s_cselect_b32 s40, 1, 0",
-        "v_mbcnt_lo_u32_b32 v40, -1, 0",
-        "v_mbcnt_hi_u32_b32 v40, -1, v40",
-        "v_lshlrev_b32 v40, 2, v40",
-        *dump([f"v{k}" for k in range(16)], 0),
-        *dump([f"s{k}" for k in range(4, 20)], 4096),
-        *dump(["vcc_lo", "vcc_hi", "s40", "a0", "a1", "a2", "a3"], 8192),
-        "s_endpgm",
-    ]
-)
+ROOM = 48  # dwords of random code
 INSTRUCTIONS = list(load().values())
 SCALARS = [4, 5, 6, 7, 8, 10, 12, 106, 124, 126, 128, 129, 240, 253, 255]
 

@@ -96,6 +96,7 @@ VECTOR_ENCODINGS = frozenset(("VOP1", "VOP2", "VOPC", "VOP3", "VOP3P", "MAI", "M
 VMCNT_FREE = 63  # a wait for no more than so many is none
 DESTINATION = 3  # the role of a destination in VGPR indexing
 SELECT_ONLY = ("v_cvt_f32_fp8", "v_cvt_f32_bf8", "v_cvt_pk_f32_fp8", "v_cvt_pk_f32_bf8")  # of SDWA: SRC0_SEL [7.3]
+ADDEND_IN_SRC1 = ("v_fmamk_f32", "v_madmk_f16")  # for VGPR indexing the addend is source 2 [6.6.2]
 TRAP_REGISTERS = range(108, 124)  # only a trap handler writes them; to others they read 0 [3.10]
 
 rule(
@@ -246,6 +247,8 @@ def execute(decoded: Decoded, state: State) -> Transfer | None:
         return None
     if instruction.encoding in VECTOR_MEMORY:
         state.issue()
+    if decoded.refusal:
+        raise UnsupportedForm(decoded.refusal)
     if instruction.flow == "refused":
         raise UnsupportedForm(f"{instruction.name}: {instruction.rules[0].text} [rule {instruction.rules[0].name}]")
     operands = Operands(decoded, state)
@@ -386,7 +389,8 @@ class Operands:
             if code >= 256:
                 raise UnsupportedForm(f"operand {name} must be scalar and is v{code - 256}")
             return self._scalar(code & 0xFF if code < 256 else code, parameter.kind)
-        value = self._source(code, parameter.kind, self._half(name), self._float_place(parameter), int(name[-1]))
+        role = 2 if name == "src1" and self.instruction.name in ADDEND_IN_SRC1 else int(name[-1])
+        value = self._source(code, parameter.kind, self._half(name), self._float_place(parameter), role)
         return self._modified(name, parameter, value)
 
     def _float_place(self, parameter: Parameter) -> str | None:

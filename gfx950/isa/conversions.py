@@ -31,6 +31,12 @@ NARROW = (
     formats.SATURATION_INFINITY,
     formats.NAN_CODE,
 )
+rule(
+    "convert.f8_mode",
+    Evidence.spec,
+    "CDNA4 ISA 7.3: SH_MEM_CONFIG bit 8 must be 1 for right FP8 and BF8 results",
+    "SH_MEM_CONFIG bit 8 is taken to be 1: FP8 and BF8 are the OCP formats e4m3fn and e5m2.",
+)
 STOCHASTIC = rule(
     "convert.stochastic",
     Evidence.chosen,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from gfx950.isa.legality import objection
+from gfx950.isa.legality import objection, too_many_scalars
 from gfx950.isa.other_chips import why_no_format, why_undefined
 from gfx950.isa.registry import INSTRUCTIONS, OPCODES, Instruction, load
 
@@ -145,7 +145,7 @@ class Decoded:
     """One instruction at an address: its definition, the encoding it stands in, its fields, and what follows it.
 
     nbytes: whole length. form: the encoding actually used (VOP3 for a VOP1 definition in its 64-bit form). dpp / sdwa:
-    that dword's fields. scale: the fields of the prefix of a scaled MFMA.
+    that dword's fields. scale: the fields of the prefix of a scaled MFMA. refusal: why it is known and never run.
     """
 
     instruction: Instruction
@@ -158,6 +158,7 @@ class Decoded:
     sdwa: dict[str, int] | None = None
     scale: dict[str, int] | None = None
     raw: bytes = field(default=b"", repr=False)
+    refusal: str = ""
 
 
 def find_encoding(word: int) -> Encoding | None:
@@ -236,6 +237,7 @@ def _finish(
     if why := objection(instruction, form, decoded.fields, decoded.dpp, decoded.sdwa):
         raise DecodeError(f"pc 0x{pc:x}: {why}", pc, bits & 0xFFFFFFFF)
     decoded.raw = bytes(code[pc - base : pc - base + decoded.nbytes])
+    decoded.refusal = too_many_scalars(instruction, form, decoded.fields, decoded.dpp, decoded.sdwa)
     return decoded
 
 

@@ -16,6 +16,13 @@ rule(
     "No DPP, SDWA or 64-bit form where the tables of chapter 12.16 exclude it; 64-bit operands take DPP's row_newbcast"
     " alone, in compares nothing, and no SDWA but that of V_CVT_PK_F32_FP8 and V_CVT_PK_F32_BF8. There is no GDS.",
 )
+rule(
+    "decode.one_scalar",
+    Evidence.spec,
+    "CDNA4 ISA 6.2.1; LLVM's assembler agrees, which also takes M0 as the lane of V_WRITELANE_B32 beside an SGPR",
+    "A vector instruction reads one scalar register (or pair), VCC and M0 among them, or one literal; one that names"
+    " two is refused when it is reached.",
+)
 _NEITHER = frozenset(
     f"v_{name}"
     for name in (
@@ -35,6 +42,10 @@ NO_VOP3 = _WITH_LITERAL | {"v_accvgpr_mov_b32", "v_readfirstlane_b32", "v_swap_b
 WIDE_SDWA = frozenset(("v_cvt_pk_f32_fp8", "v_cvt_pk_f32_bf8"))
 SDWA, DPP = 249, 250  # values of SRC0 that say what follows
 ROW_NEWBCAST = range(0x150, 0x160)  # values of DPP's CTRL
+
+VECTORS = frozenset(("VOP1", "VOP2", "VOPC", "VOP3", "VOP3P"))
+VCC, M0, LITERAL = 106, 124, 255  # source codes
+SCALARS = frozenset((*range(128), *range(235, 239), *range(251, 254)))  # those that are no constants
 
 
 def is_wide(instruction: Instruction) -> bool:
@@ -77,6 +88,38 @@ def objection(
     if form == "DS" and fields["gds"] and not name.startswith("ds_gws_"):
         return f"{name} with the GDS bit: gfx950 has no global data share"
     return ""
+
+
+def too_many_scalars(
+    instruction: Instruction, form: str, fields: dict[str, int], dpp: dict[str, int] | None, sdwa: dict[str, int] | None
+) -> str:
+    """Why a vector instruction cannot read what it names, "" where it can. [rule decode.one_scalar]"""
+    if form not in VECTORS or instruction.encoding not in VECTORS:
+        return ""
+    codes = {code for code in _sources(instruction, form, fields, dpp, sdwa) if code in SCALARS or code == LITERAL}
+    if len(codes) < 2:
+        return ""
+    named = ", ".join("a literal" if code == LITERAL else f"scalar {code}" for code in sorted(codes))
+    return f"it reads {named}: a vector instruction has room for one scalar or literal"
+
+
+def _sources(
+    instruction: Instruction, form: str, fields: dict[str, int], dpp: dict[str, int] | None, sdwa: dict[str, int] | None
+) -> list[int]:
+    """The source codes of a vector instruction's operands, VCC where it is one unnamed."""
+    names = [n for n in ("src0", "src1", "src2") if instruction.parameter(n)]
+    codes = [fields[n] for n in names if form in ("VOP3", "VOP3P") or n == "src0"]
+    if sdwa is not None:
+        codes = [sdwa["src0"]] * sdwa["s0"] + [fields.get("src1", 0)] * sdwa.get("s1", 0) * ("src1" in names)
+    elif dpp is not None:
+        codes = []
+    if instruction.parameter("carry_in"):
+        codes.append(fields["src2"] if form == "VOP3" else VCC)
+    if instruction.parameter("literal"):
+        codes.append(LITERAL)
+    if instruction.name == "v_writelane_b32" and codes[-1] == M0:
+        codes.pop()
+    return [*codes, *[VCC] * (instruction.parameter("vcc") is not None)]
 
 
 def _could_broadcast(instruction: Instruction) -> bool:

@@ -6,6 +6,7 @@ import pytest
 from programs import expect, f16, f32, run, words
 
 from emu.errors import EmulatorError
+from gfx950.evidence import LEDGER
 from gfx950.lanes import Mode
 
 INF, NAN, SNAN = 0x7F800000, 0x7FC00000, 0x7F800123
@@ -112,6 +113,14 @@ def test_short_formats_always_saturate(saturate):
     assert got.v(46, 0, 6) == sum((0x1F if n % 2 == 0 else 0) << 6 * n for n in range(32))
 
 
+@pytest.mark.rule("RJ-003")
+def test_the_8_bit_formats_are_those_of_ocp():
+    assert "bit 8 is taken to be 1" in LEDGER["convert.f8_mode"].text
+    got = run(SCALED_DENORMALS, v={10: f32(448), 11: 0x7E, 14: f32(1), 15: f32(1)})
+    assert got.v(2) & 0xFF == 0x7E, "not 240, the largest number of gfx942's format"
+    assert got.v(4) == f32(448)
+
+
 @pytest.mark.rule("RJ-010")
 @pytest.mark.parametrize("denorm", [0, 3])
 def test_denormals_of_scaled_conversions(denorm):
@@ -191,7 +200,7 @@ def test_widening_takes_only_the_select():
     assert got.v(32, count=2) == got.v(34, count=2) == value(0x38, bf8) | value(0xC4, bf8) << 32
 
 
-@pytest.mark.rule("RJ-113")
+@pytest.mark.rule("RJ-113", "P5.1")
 @pytest.mark.parametrize("rounding", range(4))
 def test_pkrtz_truncates_in_every_mode(rounding):
     got = run(PKRTZ, v={10: f32(1 + 2**-10 - 2**-20), 11: f32(-70000)}, mode=Mode(rounding, rounding))
@@ -221,7 +230,7 @@ def test_normalised_halves():
     assert (got.v(2, 0) >> 16, got.v(3, 0) >> 16) == (0x4000, 0x8000)
 
 
-@pytest.mark.rule("S13.8", "P1.24")
+@pytest.mark.rule("S13.8", "P8.1")
 def test_narrow_results_keep_the_rest():
     got = run(KEEP_HALF, v={10: f32(1)} | dict.fromkeys(range(2, 7), 0xAABBCCDD))
     assert [got.v(n) for n in range(2, 7)] == [0xAABB3838, 0x3838CCDD, 0x3C3CCCDD, 0xAABB22DD, 0x22BBCCDD]
@@ -242,7 +251,20 @@ def test_every_element_takes_the_next_random_state():
     assert got.v(20, 1) == seeds[1]
 
 
-@pytest.mark.rule("P1.20")
+@pytest.mark.rule("P5.2")
 def test_bf16_of_a_nan_is_a_nan():
     got = run(NAN_PAIR, v={10: NAN, 11: SNAN})
     assert got.v(2) == 0x7FC07FC0
+
+
+BF6 = expect("v_cvt_scalef32_pk32_f32_bf6 v[2:33], v[40:45], v46")
+
+
+@pytest.mark.rule("S14.2")
+def test_the_smallest_bf6_number():
+    codes = range(32)
+    packed = sum(code << 6 * n for n, code in enumerate(codes))
+    got = run(BF6, v={40 + n: packed >> 32 * n & 0xFFFFFFFF for n in range(6)} | {46: f32(1)})
+    values = np.array(codes, np.uint8).view(ml_dtypes.float6_e3m2fn).astype(np.float32)
+    assert [got.v(2 + n) for n in codes] == [f32(n) for n in values]
+    assert got.v(3) == f32(0.0625)

@@ -56,7 +56,7 @@ def test_the_saved_program_counter_is_that_of_the_next_instruction():
     got = run(SAVED_PC)
     assert got.s(6, 2) == got.s(4, 2) + 4 + 16
     assert got.s(8, 2) == got.s(4, 2) + 16
-    assert got.instructions == 6, "one S_NOP was jumped over"
+    assert got.instructions == 7, "one S_NOP was jumped over"
 
 
 @pytest.mark.rule("RJ-059")
@@ -147,7 +147,7 @@ def test_coexec_mode_changes_nothing():
     assert (got.v(1), got.s(4), got.instructions) == (7, 5, 3)
 
 
-@pytest.mark.rule("P1.13", "P1.9")
+@pytest.mark.rule("P4.1")
 def test_the_inverse_of_two_pi_is_a_constant():
     got = run(CONSTANTS, v={10: 0, 11: 0})
     value = 1 / (2 * np.pi)
@@ -166,6 +166,71 @@ def test_only_the_prefix_makes_a_scaled_matrix_instruction():
     assert got.instructions == 5
 
 
-@pytest.mark.rule("S13.12")
+@pytest.mark.rule("S13.11")
 def test_lane_numbers():
     assert (run("v_mbcnt_lo_u32_b32 v1, -1, 0\nv_mbcnt_hi_u32_b32 v1, -1, v1").v(1) == LANES).all()
+
+
+ONE_SCALAR = """
+v_writelane_b32 v1, s2, m0
+v_writelane_b32 v1, s2, s3
+v_cndmask_b32_e64 v1, s2, v3, vcc
+v_cndmask_b32_e64 v1, v2, v3, s[4:5]
+v_cndmask_b32_e64 v1, vcc_lo, v3, vcc
+v_cndmask_b32_e32 v1, s2, v3, vcc
+v_cndmask_b32_e32 v1, 0x123, v3, vcc
+v_cndmask_b32_e32 v1, 1.0, v3, vcc
+v_div_fmas_f32 v1, s2, v3, v4
+v_div_fmas_f32 v1, 1.0, v3, v4
+v_add_f32_e64 v1, src_vccz, s2
+v_add_f32_e64 v1, src_shared_base, s2
+v_add_f32_e64 v1, src_scc, s2
+v_add_f64 v[2:3], s[2:3], s[2:3]
+v_add_f64 v[2:3], s[2:3], s[4:5]
+v_lshlrev_b64 v[2:3], s2, s[4:5]
+v_mad_u64_u32 v[2:3], s[4:5], s6, v1, v[2:3]
+v_addc_co_u32_e64 v1, s[2:3], s6, v1, s[4:5]
+v_addc_co_u32_e64 v1, s[2:3], v6, v1, s[4:5]
+v_addc_co_u32_e32 v1, vcc, s6, v1, vcc
+v_cmp_class_f32_e64 s[2:3], s4, s5
+v_cmp_eq_u16_sdwa s[4:5], s6, s7 src0_sel:WORD_1 src1_sel:WORD_1
+v_cmp_eq_u16_sdwa s[4:5], s6, s6 src0_sel:WORD_1 src1_sel:WORD_0
+v_cmp_eq_u16_sdwa s[4:5], s6, v7 src0_sel:WORD_1 src1_sel:WORD_1
+v_pk_fma_f32 v[2:3], s[2:3], s[2:3], v[4:5]
+v_pk_fma_f32 v[2:3], s[2:3], s[4:5], v[4:5]
+v_readlane_b32 s2, v1, s3
+v_add_f32_e64 v1, m0, s2
+v_add_f32_e64 v1, exec_lo, s2
+v_pk_add_f16 v1, s1, s2
+v_fma_f32 v1, s1, s1, s1
+v_fma_f32 v1, s1, s1, s2
+v_fmamk_f32 v1, s1, 0x123, v2
+v_fmaak_f32 v1, v1, v2, 0x123
+v_add_f32_dpp v1, v2, v3 row_shr:1 row_mask:0xf bank_mask:0xf
+""".strip().splitlines()
+
+
+@pytest.mark.rule("RJ-076")
+def test_one_scalar_or_literal(assemble_accepted):
+    accepted = assemble_accepted(ONE_SCALAR)
+    assert 12 < len(accepted) < len(ONE_SCALAR) - 12
+    for code in accepted.values():
+        assert decode(code + TAIL, 0).refusal == ""
+
+
+TWO_SCALARS = {
+    "v_cndmask_b32 with vcc and another": ("VOP2", {"op": 0, "src0": 2, "src1": 3, "vdst": 1}),
+    "v_cndmask_b32 in its 64-bit form": ("VOP3", {"op": 0x100, "src0": 2, "src1": 259, "src2": 106, "vdst": 1}),
+    "v_fma_f32 with two": ("VOP3", {"op": 0x1CB, "src0": 4, "src1": 4, "src2": 6, "vdst": 1}),
+    "v_pk_add_f16 with m0": ("VOP3P", {"op": 0x0F, "src0": 124, "src1": 6, "vdst": 1}),
+    "v_div_fmas_f32 with the vcc nobody names": ("VOP3", {"op": 0x1E2, "src0": 4, "src1": 258, "src2": 259, "vdst": 1}),
+}
+
+
+@pytest.mark.rule("RJ-076")
+@pytest.mark.parametrize("case", TWO_SCALARS)
+@pytest.mark.parametrize("engine", ["numpy", "host"])
+def test_two_scalars_are_refused(case, engine):
+    form, fields = TWO_SCALARS[case]
+    with pytest.raises(EmulatorError, match="room for one scalar or literal"):
+        run(words(form, **fields), engines=(engine,))

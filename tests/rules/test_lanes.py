@@ -59,7 +59,7 @@ SWIZZLE = expect("s_mov_b64 exec, s[20:21]\n" + "\n".join(
 ) + "\ns_waitcnt lgkmcnt(0)")  # fmt: skip
 
 
-@pytest.mark.rule("P1.22")
+@pytest.mark.rule("P6.1")
 def test_every_dpp_control():
     got = run(DPP, v={1: LANES + 1} | dict.fromkeys(range(10, 10 + len(CONTROLS)), 99))
     for i, source in enumerate(CONTROLS.values()):
@@ -67,7 +67,7 @@ def test_every_dpp_control():
         assert np.array_equal(got.v(10 + i), wanted) or got.v(10 + i) == wanted[0]
 
 
-@pytest.mark.rule("P1.22")
+@pytest.mark.rule("P6.1")
 def test_a_compiled_reduction_adds_all_lanes():
     values = np.random.default_rng(4).integers(0, 1 << 20, 64)
     assert run(REDUCTION, v={1: values}).s(4) == values.sum()
@@ -81,7 +81,7 @@ def test_dpp_signs_reach_compares():
     assert got.v(4) == f32(7)
 
 
-@pytest.mark.rule("RJ-105", "P1.20.2")
+@pytest.mark.rule("RJ-105", "P5.3")
 def test_sdwa_selects_scalars_and_takes_signs():
     v = {1: LANES << 16, 2: f16(0, 2), 3: f16(1, 0), 4: 0xFF80_9000, 5: 0, 7: f32(3), 8: f32(-4), 9: 0x1234}
     got = run(SDWA, v=v, s={20: 7 << 16 | 9})
@@ -104,7 +104,7 @@ def test_permutes_of_64_lanes():
     assert [got.v(5, n) for n in (0, 8, 63)] == [0, 108, 163]
 
 
-@pytest.mark.rule("RJ-048", "P1.31")
+@pytest.mark.rule("RJ-048", "P8.5")
 def test_swizzles():
     off = 1 << 40 | 1 << 2
     got = run(SWIZZLE, v={1: LANES}, s={20: (1 << 64) - 1 - off})

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from programs import LANES, Setting, expect, f16, f32, run
 
-from gfx950.lds import allocation
 from gfx950.lanes import Mode
+from gfx950.lds import allocation
 
 WORDS = np.arange(1024, dtype=np.uint32) + 1
 ENDS = expect("""
@@ -41,7 +41,7 @@ s_waitcnt lgkmcnt(0)
 """)
 
 
-@pytest.mark.rule("RJ-045", "P1.30")
+@pytest.mark.rule("RJ-045", "P7.6")
 def test_an_access_past_the_allocation_reads_zero_and_is_dropped():
     size = 1280
     got = run(ENDS, v={1: size - 8 + 4 * LANES, 3: size - 8}, lds=WORDS[: size // 4], setting=Setting(lds=size))
@@ -51,7 +51,7 @@ def test_an_access_past_the_allocation_reads_zero_and_is_dropped():
     assert allocation(1) == 1280, "the granule"
 
 
-@pytest.mark.rule("RJ-045.2", "P1.29")
+@pytest.mark.rule("RJ-045.2", "P7.5")
 @pytest.mark.parametrize("m0", [0, 16, 0xFFFFFFFF])
 def test_m0_limits_nothing(m0):
     assert (run(M0_FREE, v={1: 4 * LANES}, lds=WORDS, m0=m0).v(2) == LANES + 1).all()
@@ -84,7 +84,7 @@ def test_packed_adds_are_two_adds(denorm):
     assert words[4] == (0x00030004 if denorm else 0), "denormals by MODE"
 
 
-@pytest.mark.rule("RJ-090.2")
+@pytest.mark.rule("RJ-090.2", "S14.3")
 @pytest.mark.parametrize("denorm", [0, 3])
 def test_minimum_returns_an_unmodified_input(denorm):
     lds = [5, 5, 0x80000000, 0, 0x7FC00000]

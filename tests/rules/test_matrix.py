@@ -44,7 +44,7 @@ def tile(seed):
     return random.integers(-8, 9, (32, 8)), random.integers(-8, 9, (32, 8))
 
 
-@pytest.mark.rule("S13.1", "P1.2", "P1.12")
+@pytest.mark.rule("S13.1", "P2.1", "P3.5")
 def test_rows_lie_where_they_should_and_exec_does_not_matter():
     a, b = tile(1)
     packed_a, packed_b = halves(a), halves(b)
@@ -52,7 +52,7 @@ def test_rows_lie_where_they_should_and_exec_does_not_matter():
     assert np.array_equal(d_32x32(got.vgprs[16:32]), a @ b.T)
 
 
-@pytest.mark.rule("S13.2", "P1.9")
+@pytest.mark.rule("S13.2", "P3.2")
 def test_accumulation_registers_are_read():
     a, b = tile(2)
     packed_a, packed_b = halves(a), halves(b)
@@ -62,7 +62,7 @@ def test_accumulation_registers_are_read():
     assert not got.vgprs[:256].any()
 
 
-@pytest.mark.rule("P1.10")
+@pytest.mark.rule("P3.3")
 def test_all_blocks_are_multiplied():
     random = np.random.default_rng(3)
     a, b = random.integers(-8, 9, (2, 16, 4, 4))  # lane 4 * block + i holds k = 0..3
@@ -72,7 +72,7 @@ def test_all_blocks_are_multiplied():
     assert np.array_equal(d, a @ b.transpose(0, 2, 1))
 
 
-@pytest.mark.rule("P1.11", "RJ-024")
+@pytest.mark.rule("P3.4", "RJ-024")
 def test_a_sparse_a_meets_what_its_indices_name():
     random = np.random.default_rng(4)
     a, b = random.integers(-8, 9, (16, 16)), random.integers(-8, 9, (16, 32))
@@ -99,7 +99,7 @@ def test_f64_takes_blgp_as_signs_and_no_broadcast(text):
     assert all(got.v(16 + 2 * n, 0, 2) == f64(-24 - 10 + 0) for n in range(4)), "-A * B and -C"
 
 
-@pytest.mark.rule("P1.8")
+@pytest.mark.rule("P3.1")
 def test_specials_of_halves_stay_what_they_are():
     got = run(SPECIALS, v={2: 0x7C00, 4: f16(1, 0), 5: f16(0, 0), 6: [1] * 16 + [0] * 48}, exec=1)
     assert got.v(16, 0) == 0x7F800000
@@ -108,7 +108,7 @@ def test_specials_of_halves_stay_what_they_are():
     assert nan.v(16, 0) & 0x7FC00000 == 0x7FC00000
 
 
-@pytest.mark.rule("RJ-015", "P1.5", "P1.4")
+@pytest.mark.rule("RJ-015", "P2.4", "P2.3")
 def test_both_select_bits_choose_the_scale_s_byte():
     ones = dict.fromkeys((*range(2, 10), *range(44, 52)), 0x38383838)
     got = run(SCALED, v=ones | {40: 0x82818079, 41: 0x8A888684})

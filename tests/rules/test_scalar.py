@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from programs import expect, run
+from programs import Setting, expect, run
 
 from emu.errors import EmulatorError
 from gfx950.isa.encoding import ENCODINGS
@@ -36,7 +36,7 @@ PRIORITY = expect(
 )
 
 
-@pytest.mark.rule("RJ-072")
+@pytest.mark.rule("RJ-072", "P8.2")
 @pytest.mark.parametrize(("a", "b"), [(5, 5), (4, 5), (5, 4), (0x80000000, 1), (1, 0x80000000)])
 def test_scc_of_minimum_and_maximum(a, b):
     got = run(MIN_MAX, s={4: a, 5: b})
@@ -74,6 +74,13 @@ def test_the_priority_is_in_status():
     got = run(PRIORITY, hardware={STATUS: 0x10000})
     assert [got.s(n) >> 3 & 3 for n in (4, 5)] == [2, 3]
     assert got.s(4) & ~0x18 == got.s(5) & ~0x18 == 0x10400
+
+
+@pytest.mark.rule("RJ-062")
+def test_sleeping_and_waking_change_nothing():
+    got = run("s_sleep 127\ns_wakeup\ns_sleep 0\ns_getreg_b32 s4, hwreg(HW_REG_STATUS)", setting=Setting(waves=2))
+    assert [one.instructions for one in got] == [5, 5]
+    assert not got.vgprs.any()
 
 
 def sop(form, op, **fields):

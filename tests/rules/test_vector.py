@@ -31,7 +31,8 @@ v_cmp_eq_f32 s[6:7], v21, v21 clamp
 """)
 MIN_MAX = expect(
     "\n".join(
-        f"v_{op}_f32 v{20 + i}, v2, v3\nv_{op}_f16 v{24 + i}, v4, v5\nv_{op}_f64 v[{28 + 2 * i}:{29 + 2 * i}], v[6:7], v[8:9]"
+        f"v_{op}_f32 v{20 + i}, v2, v3\nv_{op}_f16 v{24 + i}, v4, v5\n"
+        f"v_{op}_f64 v[{28 + 2 * i}:{29 + 2 * i}], v[6:7], v[8:9]"
         for i, op in enumerate(("min", "max"))
     )
 )
@@ -211,7 +212,7 @@ def test_clamp_saturates():
     assert (got.s(4, 2), got.s(6, 2)) == (0, 0), "on a compare it changes no result"
 
 
-@pytest.mark.rule("RJ-093")
+@pytest.mark.rule("RJ-093", "P8.3")
 @pytest.mark.parametrize("ieee", [True, False])
 def test_minimum_and_maximum_of_nans_and_zeros(ieee):
     pool = {
@@ -241,7 +242,7 @@ def test_minimum_and_maximum_of_nans_and_zeros(ieee):
                 assert value == wanted(a, b, larger, width), (width, larger, a, b)
 
 
-@pytest.mark.rule("RJ-107")
+@pytest.mark.rule("RJ-107", "P5.4")
 @pytest.mark.parametrize("dx10", [True, False])
 def test_minimum3_propagates_nans(dx10):
     nans = [[NAN if slot == n else ONE for n in range(3)] for slot in range(3)] + [[SNAN, ONE, ONE], [ONE] * 3]
@@ -265,7 +266,7 @@ def test_lane_reads_without_active_lanes():
     assert got.v(3) == 0
 
 
-@pytest.mark.rule("RJ-120", "RJ-095", "RJ-096")
+@pytest.mark.rule("RJ-120", "RJ-095", "RJ-096", "P8.4")
 def test_counts_saturation_and_random_numbers():
     got = run(MISC, v={10: 0xFF, 11: 100, 12: 300 << 16 | 0xFFFB, 13: 0x80000000, 14: 0, 15: 3})
     assert got.v(2) == 108
@@ -319,7 +320,7 @@ def test_carries_go_where_they_are_told():
     assert [got.v(6, n) for n in (0, 1)] == [14, 15]
 
 
-@pytest.mark.rule("RJ-106", "RJ-092", "S14.5")
+@pytest.mark.rule("RJ-106", "RJ-092", "S14.4", "P5.5")
 def test_dot_products_of_bf16():
     bf = lambda low, high: f32(low) >> 16 | f32(high) >> 16 << 16  # noqa: E731
     v = {
@@ -499,3 +500,39 @@ def test_mode_reaches_clamp_and_minimum(dx10, ieee):
     assert got.v(2) == (0 if dx10 else quiet)
     assert got.v(3) == (0 if dx10 else quiet if ieee else SNAN)
     assert got.v(4) == (quiet if ieee else ONE)
+
+
+UNORDERED = expect("v_cmp_u_f32 s[4:5], v10, v11\nv_cmp_o_f32 s[6:7], v10, v11\nv_cmp_nlt_f32 s[8:9], v10, v11")
+
+
+@pytest.mark.rule("S14.1")
+def test_unordered_is_either_a_nan():
+    got = run(UNORDERED, v={10: [ONE, NAN, ONE, NAN], 11: [ONE, ONE, NAN, NAN]}, exec=15)
+    assert (got.s(4, 2), got.s(6, 2), got.s(8, 2)) == (0b1110, 0b0001, 0b1111)
+
+
+FMAC = expect("v_pk_fmac_f16 v2, v10, v11\n" + words("VOP3", op=0x100 + 60, vdst=3, src0=266, src1=267))
+
+
+@pytest.mark.rule("RJ-109")
+def test_packed_fmac_adds_to_what_was_there():
+    a, b, c = 1 + 2**-10, 1 - 2**-10, -1.0
+    got = run(FMAC, v={10: f16(a, 2), 11: f16(b, 3), 2: f16(c, 5), 3: f16(c, 5)})
+    assert got.v(2) == got.v(3) == f16(-(2.0**-20), 11), "fused"
+
+
+DOT2_DENORMALS = expect(
+    "v_dot2_f32_f16 v2, v10, v11, v12\nv_dot2c_f32_f16 v3, v10, v11\nv_dot2_f32_f16 v4, v13, v13, v12"
+)
+
+
+@pytest.mark.rule("RJ-079")
+@pytest.mark.parametrize("rounding", ROUNDED)
+def test_dot_products_follow_no_mode(rounding):
+    results = {
+        run(DOT2_DENORMALS, v={10: f16(1, 2), 11: f16(2**-14, 3), 12: 5, 3: 5, 13: 1}, mode=mode)
+        .vgprs[2:5, 0]
+        .tobytes()
+        for mode in (Mode(rounding, rounding), Mode(denorm32=0, denorm16_64=0))
+    }
+    assert len(results) == 1

@@ -62,7 +62,7 @@ v_add_f32 v1, v2, v3
 CLREXCP = expect("v_rcp_f32 v1, v2\nv_clrexcp\ns_getreg_b32 s4, hwreg(HW_REG_TRAPSTS)")
 
 
-@pytest.mark.rule("RJ-052")
+@pytest.mark.rule("RJ-052", "P4.2")
 def test_every_register_has_its_own_number():
     planted = {n: 0x1000 + n for n in READABLE if n not in (MODE, STATUS)}
     got = run(GET_ALL, hardware=planted, mode=0x3F1)
@@ -151,3 +151,62 @@ def test_setreg_writes_a_slice_of_what_a_program_may_write():
     assert got.s(5) == got.s(6) == 0x10000 | 1 << 10
     assert (got.s(7), got.s(8)) == (0x3F0, 0x3A0)
     assert got.v(1) == 0, "denormals are flushed from then on"
+
+
+SUM_OF_DENORMALS = """
+s_load_dwordx2 s[4:5], s[0:1], 0x0
+v_mov_b32 v2, 5
+v_add_f32 v2, v2, v2
+v_mov_b32 v4, 3
+v_mov_b32 v5, 0
+v_add_f64 v[4:5], v[4:5], v[4:5]
+v_lshlrev_b32 v4, 16, v4
+v_or_b32 v2, v2, v4
+v_lshlrev_b32 v1, 2, v0
+s_waitcnt lgkmcnt(0)
+global_store_dword v1, v2, s[4:5]
+s_endpgm"""
+
+
+@pytest.mark.rule("P4.3")
+@pytest.mark.parametrize("engine", ["numpy", "host"])
+@pytest.mark.parametrize(("single", "double"), [(0, 3), (3, 0), (3, 3), (0, 0)])
+def test_denormals_are_kept_where_the_descriptor_asks(engine, single, double):
+    directives = f".amdhsa_float_denorm_mode_32 {single}\n.amdhsa_float_denorm_mode_16_64 {double}\n"
+    out = np.zeros(64, np.uint32)
+    device = Device(RunOptions(engine=engine))
+    kernel = device.load(assemble_kernel(SUM_OF_DENORMALS, directives))["k"]
+    kernel.launch(Geometry.of_blocks(1, 64), struct.pack("<Q", device.map(out)))
+    assert set(out.tolist()) == {(10 if single else 0) | (6 if double else 0) << 16}
+
+
+PACKED_IDS = """
+s_load_dwordx2 s[4:5], s[0:1], 0x0
+v_mbcnt_lo_u32_b32 v1, -1, 0
+v_mbcnt_hi_u32_b32 v1, -1, v1
+s_getreg_b32 s6, hwreg(HW_REG_HW_ID, 0, 4)
+s_lshl_b32 s6, s6, 6
+v_add_u32 v1, s6, v1
+v_lshlrev_b32 v1, 2, v1
+s_waitcnt lgkmcnt(0)
+global_store_dword v1, v0, s[4:5]
+s_endpgm"""
+
+
+@pytest.mark.rule("S13.11")
+@pytest.mark.parametrize("engine", ["numpy", "host"])
+def test_work_item_ids_are_packed_and_the_tail_is_off(engine):
+    out = np.full(192, 0xFFFFFFFF, np.uint32)
+    device = Device(RunOptions(engine=engine))
+    kernel = device.load(assemble_kernel(PACKED_IDS, ".amdhsa_system_vgpr_workitem_id 2\n"))["k"]
+    kernel.launch(Geometry.of_blocks(1, (5, 4, 7)), struct.pack("<Q", device.map(out)))
+    wanted = [x | y << 10 | z << 20 for z in range(7) for y in range(4) for x in range(5)]
+    assert out[:140].tolist() == wanted
+    assert (out[140:] == 0xFFFFFFFF).all()
+
+
+@pytest.mark.rule("S14.2")
+def test_scc_is_bit_0_of_status():
+    got = run("s_cmp_eq_u32 0, 0\ns_getreg_b32 s4, hwreg(HW_REG_STATUS, 0, 3)\ns_cmp_eq_u32 0, 1\n"
+              "s_getreg_b32 s5, hwreg(HW_REG_STATUS, 0, 3)")  # fmt: skip
+    assert (got.s(4), got.s(5)) == (1, 0)

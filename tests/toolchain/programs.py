@@ -145,7 +145,7 @@ class Setting:
     """The kernel and the launch around a program. lds, scratch: bytes of a workgroup, of a lane."""
 
     waves: int = 1
-    lds: int = 4096
+    lds: int = 5120
     scratch: int = 0
     quantum: int = 32
 
@@ -235,7 +235,14 @@ def _run_numpy(machine: NumpyMachine, launch: Launch, options: RunOptions, state
     group.advance(LIMIT)
     assert group.done
     return [
-        State(w.vgprs, w.sgprs, w.scc_bit, int(w.hardware[MODE]), group.windows.lds.copy(), instructions=w.count)
+        State(
+            w.vgprs,
+            w.sgprs,
+            w.scc_bit,
+            int(w.hardware[MODE]),
+            group.windows.lds[: launch.lds_bytes].copy(),
+            instructions=w.count,
+        )
         for w in (one.wave for one in group.running)
     ]
 

@@ -132,7 +132,7 @@ class NumpyWorkgroup:
     def __init__(self, machine: NumpyMachine, launch: Launch, options: RunOptions, report: RunReport) -> None:
         self.machine, self.launch, self.options, self.report = machine, launch, options, report
         count = launch.geometry.waves_of((0, 0, 0))
-        self.windows = Windows(machine.memory, launch, np.zeros(launch.lds_bytes, dtype=np.uint8), count)
+        self.windows = Windows(machine.memory, launch, np.zeros(launch.lds_granted, dtype=np.uint8), count)
         self.number = -1
         self.running: list[RunningWave] = []
         self.turn = 0  # whose turn it is, and how much of it is used

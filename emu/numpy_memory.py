@@ -21,9 +21,15 @@ SCALAR_LOAD = "a scalar load reads"  # how its fault begins
 LDS_RANGE = rule(
     "lds.range",
     Evidence.spec,
-    "CDNA4 ISA 3.6.1, 3.6.5",
-    "An LDS access beyond the workgroup's allocation reads 0 and writes nothing; each dword is checked by itself. M0"
-    " does not limit DS addresses (compiled code never sets it).",
+    "CDNA4 ISA 3.6.1, 3.6.5; that each dword is checked by itself is chosen",
+    "An LDS access beyond what the workgroup was granted reads 0 and writes nothing; each dword is checked by itself.",
+)
+rule(
+    "lds.m0",
+    Evidence.published,
+    "LLVM's AMDGPU back end sets no M0 for DS instructions from gfx9 on; CDNA4 ISA 3.6.1 and 11.3.1 let M0[16:0], too"
+    " short for 160 KB, limit their addresses",
+    "M0 does not limit DS addresses.",
 )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gfx950.isa.mode_registers import MODE, STATUS
+from gfx950.isa.mode_registers import MODE, STATUS, TRAPSTS
 from gfx950.lanes import U32, U64, Mask, join
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 VCC, M0, EXEC = 106, 124, 126  # scalar codes
 HARDWARE_REGISTERS = 32
+EXCEPTION_FLAGS = 0x1FF  # the bits of TRAPSTS that any program may write [CDNA4 ISA 3.10.1]
 LAST_SGPR = 101
 
 
@@ -47,9 +48,12 @@ class HardwareWords:
         return total
 
     def write(self, number: int, value: U32) -> None:
-        """MODE alone can be written."""
+        """MODE and the exception flags of TRAPSTS can be written."""
         if number == MODE:
             self.state.set_mode(value.raw)
+        if number == TRAPSTS:
+            kept = self.read(number) & (0xFFFFFFFF ^ EXCEPTION_FLAGS)
+            self.state.set_hardware_word(number, (kept | value & EXCEPTION_FLAGS).raw)
 
 
 class ScalarNumbers:

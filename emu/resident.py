@@ -31,7 +31,7 @@ class Windows:
     def __init__(self, memory: Memory, launch: Launch, lds: Any, count: int) -> None:
         self.memory, self.lds = memory, lds
         name = launch.kernel.name
-        self.lds_address = memory.map(lds[: launch.lds_bytes], name=f"LDS of a workgroup of {name}")
+        self.lds_address = memory.map(lds[: launch.lds_granted], name=f"LDS of a workgroup of {name}")
         self.mapped = [self.lds_address]
         self.stride = -(-(launch.private_segment + GUARD) // GUARD) * GUARD if launch.private_segment else 0
         self.scratch = np.zeros(count * LANES * self.stride, np.uint8)

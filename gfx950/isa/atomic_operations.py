@@ -46,7 +46,7 @@ MEMORY_DENORM = rule(
 FLOAT_ORDER = rule(
     "atomic.float_min_max",
     Evidence.spec,
-    "CDNA4 ISA 9.2.3; the pseudo-code of chapter 12 disagrees",
+    "CDNA4 ISA 9.2.3; the pseudo-code of chapter 12 disagrees; that src0 is the memory operand is chosen",
     "A signalling NaN wins, quieted, memory's first; else numbers are ordered with -0 below +0 and a quiet NaN loses.",
 )
 

@@ -16,10 +16,12 @@ GPR_IDX_EN, VSKIP = 27, 28  # bits of MODE
 HARDWARE = rule(
     "salu.hardware_registers",
     Evidence.chosen,
-    "CDNA4 ISA 3.5 to 3.12, 12.2; LLVM AMDGPUUsage has no table of what a program may write",
-    "S_SETREG changes MODE alone. S_GETREG: STATUS has SCC, EXECZ, VCCZ, IN_TG, VALID and SCRATCH_EN; HW_ID the wave's"
-    " index in bits 3:0 and what is above it in 5:4; GPR_ALLOC, LDS_ALLOC the sizes; SH_MEM_BASES the aperture bases;"
-    " every other register reads 0.",
+    "CDNA4 ISA 3.5 to 3.12, 5.8, 12.2; LLVM AMDGPUUsage has no table of what a program may write; the field of table"
+    " 21 for VGPRs would overflow in steps of 4",
+    "S_SETREG changes MODE and TRAPSTS[8:0]. S_GETREG: STATUS has SCC, WAVE_PRIO, EXECZ, VCCZ, IN_TG, VALID and"
+    " SCRATCH_EN; TRAPSTS what was written, for no exception is recorded; HW_ID the wave's index in bits 3:0 and what is"
+    " above it in 5:4; GPR_ALLOC the sizes, VGPRs in steps of 8, LDS_ALLOC the size granted; SH_MEM_BASES the aperture"
+    " bases; every other register reads 0.",
 )
 RELATIVE = rule(
     "salu.relative",

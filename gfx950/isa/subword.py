@@ -7,8 +7,9 @@ from gfx950.lanes import I32, U32
 
 D16 = rule(
     "memory.d16_keeps_other_half",
-    Evidence.spec,
-    "CDNA4 ISA 12.12, 12.15; 9.1.6 says that ECC parts zero it instead",
+    Evidence.chosen,
+    "CDNA4 ISA 12.12, 12.15; 9.1.6 says that loads zero it where ECC is on; LLVM relies on it in objects for sramecc-"
+    " only",
     "A D16 load writes one half of its destination and keeps the other.",
 )
 

@@ -342,9 +342,9 @@ def v_subrev_u16(src0: U16, src1: U16, clamp: int = 0) -> U16:
 
 
 @vop2("v_mul_lo_u16", 41)
-def v_mul_lo_u16(src0: U16, src1: U16) -> U16:
-    """Low half of the product. [12.7]"""
-    return src0 * src1
+def v_mul_lo_u16(src0: U16, src1: U16, clamp: int = 0) -> U16:
+    """Low half of the product; saturated with clamp. [12.7]"""
+    return saturated(src0.to(I64) * src1.to(I64), U16) if clamp else src0 * src1
 
 
 @vop2("v_lshlrev_b16", 42)

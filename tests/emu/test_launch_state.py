@@ -14,7 +14,7 @@ from llvm_tools import assembled, compiled, kernel_source
 
 from emu.code_object import Argument, Kernel, decode_descriptor, load
 from emu.errors import LaunchError, MemoryFault
-from emu.launch_state import Geometry, build_kernarg, mode_register, place, prepare, waves
+from emu.launch_state import Geometry, build_kernarg, mode_register, place, prepare, residents, waves
 from emu.memory import Memory
 
 
@@ -433,3 +433,10 @@ def test_launches_at_the_limits_are_fine():
     assert prepare(kernel(group_segment=100000), ONE, [], Memory(), dynamic_lds=63840).lds_bytes == 163840
     assert len(waves(prepare(kernel(vgprs=128), Geometry.of_blocks(1, 1024), [], Memory()), (0, 0, 0))) == 16
     assert len(waves(prepare(kernel(vgprs=512), Geometry.of_blocks(1, 256), [], Memory()), (0, 0, 0))) == 4
+
+
+@pytest.mark.parametrize(("asked", "count"), [(0, 32), (1, 32), (8200, 18), (8960, 18), (8961, 16), (163840, 1)])
+def test_residents_share_lds_in_blocks_of_1280(asked, count):
+    """CDNA4 ISA 3.6.5: 8200 bytes take 7 of the 128 blocks of a compute unit."""
+    launch = prepare(kernel(group_segment=asked, vgprs=8), ONE, [], Memory())
+    assert residents(launch) == 256 * count

@@ -221,3 +221,92 @@ def test_fields_that_are_no_operands_take_no_literal(words):
         "s_movrels_b32",
         "s_set_gpr_idx_on",
     }
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_addend_of_fmamk_and_madmk_is_indexed_as_the_third_source(engine):
+    """CDNA4 ISA 6.6.2: v_madmk has its second register source under M0[14], and M0[13] moves nothing."""
+    text = """
+    v_mov_b32 v10, 1.0
+    v_mov_b32 v11, 2.0
+    v_mov_b32 v12, 0x3c00
+    v_mov_b32 v13, 0x4000
+    s_set_gpr_idx_on 1, gpr_idx(SRC2)
+    v_fmamk_f32 v1, v10, 0x40800000, v10
+    v_madmk_f16 v2, v12, 0x4400, v12
+    s_set_gpr_idx_mode gpr_idx(SRC1)
+    v_fmamk_f32 v3, v10, 0x40800000, v10
+    v_madmk_f16 v4, v12, 0x4400, v12
+    s_set_gpr_idx_off
+    v_cvt_f32_f16 v2, v2
+    v_cvt_f32_f16 v4, v4
+    v_cvt_u32_f32 v1, v1
+    v_cvt_u32_f32 v2, v2
+    v_cvt_u32_f32 v3, v3
+    v_cvt_u32_f32 v4, v4
+    v_lshl_or_b32 v1, v2, 8, v1
+    v_lshl_or_b32 v3, v4, 8, v3
+    v_lshl_or_b32 v1, v3, 16, v1
+    """
+    assert set(run(engine, text).tolist()) == {0x05050606}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_exception_flags_keep_what_a_program_writes(engine):
+    """CDNA4 ISA 3.10.1: TRAPSTS[8:0] can be read and written by any program, the other bits not."""
+    text = """
+    s_getreg_b32 s3, hwreg(HW_REG_TRAPSTS)
+    s_mov_b32 s2, -1
+    s_setreg_b32 hwreg(HW_REG_TRAPSTS), s2
+    s_getreg_b32 s4, hwreg(HW_REG_TRAPSTS)
+    s_setreg_imm32_b32 hwreg(HW_REG_TRAPSTS, 2, 3), 2
+    s_getreg_b32 s5, hwreg(HW_REG_TRAPSTS, 1, 8)
+    s_lshl_b32 s5, s5, 16
+    s_or_b32 s4, s4, s5
+    s_or_b32 s4, s4, s3
+    v_mov_b32 v1, s4
+    """
+    assert set(run(engine, text).tolist()) == {0x1FF | (0x1EB >> 1) << 16}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_sizes_of_the_registers_and_of_lds(engine):
+    """CDNA4 ISA tables 21 and 22: 128 v and no a registers in eights, 112 scalars in sixteens; LDS in 256 bytes."""
+    body = """
+    s_load_dwordx2 s[0:1], s[0:1], 0x0
+    s_waitcnt lgkmcnt(0)
+    s_getreg_b32 s4, hwreg(HW_REG_GPR_ALLOC)
+    s_getreg_b32 s5, hwreg(HW_REG_LDS_ALLOC)
+    v_mov_b32 v4, s4
+    v_mov_b32 v5, s5
+    v_lshlrev_b32 v40, 3, v0
+    global_store_dwordx2 v40, v[4:5], s[0:1]
+    s_endpgm
+    """
+    out = np.zeros((64, 2), np.uint32)
+    device = Device(RunOptions(engine=engine))
+    kernarg = np.array([device.map(out)], np.uint64).tobytes()
+    device.load(assemble_kernel(body, ".amdhsa_group_segment_fixed_size 1300"))["k"][1, 64](kernarg)
+    assert (out[:, 0] == (128 // 8 - 1) << 6 | (128 // 4) << 12 | (112 // 16 - 1) << 24).all()
+    assert (out[:, 1] == 2 * 1280 // 256 << 12).all()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_lds_is_granted_in_blocks(engine):
+    """CDNA4 ISA 3.6.5, 3.6.1: all of the 1280 bytes granted can be used, what lies behind reads 0."""
+    text = """
+    v_mov_b32 v2, 1276
+    v_mov_b32 v3, 5
+    ds_write_b32 v2, v3
+    ds_write_b32 v2, v3 offset:4
+    ds_read_b32 v1, v2
+    ds_read_b32 v4, v2 offset:4
+    s_waitcnt lgkmcnt(0)
+    v_lshl_or_b32 v1, v4, 8, v1
+    """
+    body = "s_load_dwordx2 s[0:1], s[0:1], 0x0\ns_waitcnt lgkmcnt(0)\n" + text + "\n" + STORE.format("v1")
+    out = np.zeros(64, np.uint32)
+    device = Device(RunOptions(engine=engine))
+    kernarg = np.array([device.map(out)], np.uint64).tobytes()
+    device.load(assemble_kernel(body, ".amdhsa_group_segment_fixed_size 8"))["k"][1, 64](kernarg)
+    assert set(out.tolist()) == {5}

@@ -185,6 +185,8 @@ def test_fp16_ovfl_clamps_after_omod(assemble):
 CLAMPS = [  # 6.5: integers saturate, floats end in [0, 1]
     ("v_mul_i32_i24_e64 v0, v1, v2 clamp", {"v1": 0x7FFFFF, "v2": 0x7FFFFF}, 0x7FFFFFFF),
     ("v_mul_i32_i24_e64 v0, v1, v2 clamp", {"v1": 0x7FFFFF, "v2": 0x800000}, 0x80000000),
+    ("v_mul_lo_u16_sdwa v0, v1, v2 clamp dst_sel:DWORD", {"v1": 0x0100, "v2": 0x0100}, 0xFFFF),
+    ("v_mul_lo_u16_sdwa v0, v1, v2 dst_sel:DWORD", {"v1": 0x0103, "v2": 0x0100}, 0x0300),
     ("v_pk_mul_lo_u16 v0, v1, v2 clamp", {"v1": 0x01000002, "v2": 0x01000003}, 0xFFFF0006),
     ("v_sad_u8 v0, v1, v2, v3 clamp", {"v1": 2, "v2": 0, "v3": M32}, M32),
     ("v_sad_hi_u8 v0, v1, v2, v3 clamp", {"v1": 2, "v2": 0, "v3": 0xFFFF0000}, M32),
@@ -204,6 +206,14 @@ CLAMPS = [  # 6.5: integers saturate, floats end in [0, 1]
 @pytest.mark.parametrize(("text", "values", "expected"), CLAMPS)
 def test_clamp_reaches_packed_and_integer_results(assemble, text, values, expected):
     assert run(assemble(text), **values) == expected
+
+
+def test_a_product_of_halves_saturates_in_the_64_bit_form_too(assemble):
+    """CDNA4 ISA 12.7 V_MUL_LO_U16; LLVM has no word for its clamp bit, 15 of the first dword."""
+    code = bytearray(assemble("v_mul_lo_u16_e64 v0, v1, v2"))
+    assert run(bytes(code), v1=0x0103, v2=0x0100) == 0x0300
+    code[1] |= 0x80
+    assert run(bytes(code), v1=0x0103, v2=0x0100) == 0xFFFF
 
 
 def test_the_exponent_of_a_flushed_denormal_is_that_of_zero(assemble):

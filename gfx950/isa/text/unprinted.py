@@ -34,8 +34,8 @@ UNPRINTED = (
     Unprinted(
         "VOP3",
         ("abs", "neg", "clamp", "omod"),
-        "modifiers that LLVM does not give the instruction. Those of V_MOV_B32 and V_MOV_B64 mean something [12.8]: the"
-        " emulator obeys them, and text has no word for them",
+        "modifiers that LLVM does not give the instruction. Those of V_MOV_B32 and V_MOV_B64 [12.8] and the CLAMP of"
+        " V_MUL_LO_U16 [12.7] mean something: the emulator obeys them, and text has no word for them",
     ),
     Unprinted("VOP3", ("op_sel",), NO_MODIFIER),
     Unprinted("VOP3P", ("src1", "src2", "vdst"), ABSENT),

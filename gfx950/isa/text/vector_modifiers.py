@@ -28,6 +28,7 @@ CLAMP_ON_INTEGERS = {
     "v_alignbit_b32", "v_alignbyte_b32", "v_min3_i16", "v_min3_u16", "v_max3_i16", "v_max3_u16", "v_med3_i16",
     "v_med3_u16",
 }  # fmt: skip
+NO_CLAMP = {"v_mul_lo_u16"}  # in the 64-bit form, though the manual says that it saturates [12.7]
 OP_SEL_ON_32_BITS = {"v_alignbit_b32", "v_alignbyte_b32"}
 # Results of a byte: OP_SEL names it in two bits though there are two sources. [CDNA4 ISA 7.3]
 BYTE_RESULTS = {"v_cvt_sr_fp8_f32", "v_cvt_sr_bf8_f32", "v_cvt_scalef32_pk_fp4_f16", "v_cvt_scalef32_pk_fp4_bf16"}
@@ -81,6 +82,8 @@ def _takes_omod(instruction: Instruction) -> bool:
 
 def _takes_clamp(instruction: Instruction) -> bool:
     """In the 64-bit form: results that saturate, floats, and what is made of floats. [6.5]"""
+    if instruction.name in NO_CLAMP:
+        return False
     if instruction.parameter("clamp") or instruction.name in CLAMP_ON_INTEGERS:
         return True
     if instruction.name in MOVES or instruction.parameter("op_sel") or "_class_" in instruction.name:

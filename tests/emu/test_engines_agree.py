@@ -71,6 +71,8 @@ def plain_fields(instruction, form, rng):
     for parameter in instruction.parameters:
         if parameter.place == "scalar" and parameter.name in fields and form == "VOP3":
             fields[parameter.name] = even(0, 32)
+    if instruction.name == "v_writelane_b32":
+        fields["src1"] = 124  # M0: an instruction reads one other scalar [rule decode.one_scalar]
     if form == "VOP3" and any(p.name == "carry_in" for p in instruction.parameters):
         fields["src2"] = even(0, 32)
     if instruction.results and instruction.results[0].place == "scalar":

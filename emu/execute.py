@@ -23,7 +23,7 @@ from gfx950.evidence import Evidence, rule
 from gfx950.isa.buffer_addressing import Buffer
 from gfx950.isa.encoding import LITERAL, Decoded
 from gfx950.isa.lane_arithmetic import clamped
-from gfx950.isa.mode_registers import STATUS
+from gfx950.isa.mode_registers import STATUS, TRAPSTS
 from gfx950.isa.registry import Instruction, Parameter
 from gfx950.lanes import (
     B128,
@@ -93,6 +93,7 @@ DEBUG_TRAP = 3
 VECTOR_MEMORY = frozenset(("FLAT", "GLOBAL", "SCRATCH", "MUBUF", "MUBUF_LDS", "MTBUF"))  # what vmcnt counts
 INDEXED_ENCODINGS = frozenset(("VOP1", "VOP2", "VOPC", "VOP3", "VOP3P"))
 VECTOR_ENCODINGS = frozenset(("VOP1", "VOP2", "VOPC", "VOP3", "VOP3P", "MAI", "MAI_SCALE", "DS")) | VECTOR_MEMORY
+MEMORY_ENCODINGS = VECTOR_MEMORY | {"DS", "SMEM"}
 VMCNT_FREE = 63  # a wait for no more than so many is none
 DESTINATION = 3  # the role of a destination in VGPR indexing
 SELECT_ONLY = ("v_cvt_f32_fp8", "v_cvt_f32_bf8", "v_cvt_pk_f32_fp8", "v_cvt_pk_f32_bf8")  # of SDWA: SRC0_SEL [7.3]
@@ -245,6 +246,9 @@ def execute(decoded: Decoded, state: State) -> Transfer | None:
         return _stop(decoded, state)
     if state.engine.mode.vskip and instruction.encoding in VECTOR_ENCODINGS:
         return None
+    if instruction.flow == "clear":
+        _clear_exceptions(state)
+        return None
     if instruction.encoding in VECTOR_MEMORY:
         state.issue()
     if decoded.refusal:
@@ -255,6 +259,8 @@ def execute(decoded: Decoded, state: State) -> Transfer | None:
     if instruction.packed:
         operands.run_packed()
         return None
+    if instruction.encoding in MEMORY_ENCODINGS:
+        operands.check_returned()
     results = instruction.body(*(operands.read(p) for p in instruction.parameters))
     if instruction.flow == "branch":
         offset = decoded.fields["simm16"]
@@ -284,6 +290,12 @@ def _set_priority(decoded: Decoded, state: State) -> None:
     """S_SETPRIO: STATUS[4:3] = SIMM16[1:0]. [3.4, 12.5]"""
     kept = U32(state.engine, state.hardware_word(STATUS)) & ~0x18
     state.set_hardware_word(STATUS, (kept | (decoded.fields["simm16"] & 3) << 3).raw)
+
+
+def _clear_exceptions(state: State) -> None:
+    """V_CLREXCP: TRAPSTS[6:0] = 0, what vector arithmetic raises. [3.10.1, 12.8]"""
+    word = U32(state.engine, state.hardware_word(TRAPSTS))
+    state.set_hardware_word(TRAPSTS, (word & ~0x7F).raw)
 
 
 def _stop(decoded: Decoded, state: State) -> Transfer | None:
@@ -685,13 +697,33 @@ class Operands:
         if form in ("SOP1", "SOP2", "SOPK", "SMEM"):
             self._set_scalar(self.fields["sdata" if form == "SMEM" else "sdst"], value)
             return
-        in_agprs = self.fields.get("acc_cd") or (form in ("DS", "FLAT", "MUBUF", "MTBUF") and self.fields["acc"])
-        index = self.fields[MEMORY_FIELDS.get((form, "vdst"), "vdst")] + (AGPR if in_agprs else 0)
-        words = self._result_words(value)
+        index, words = self._destination(), self._result_words(value)
         check_run(index, len(words))
         self._check_even(index, len(words))
         for i, word in enumerate(words):
             self._set_vgpr(index + i, word.raw)
+
+    def _destination(self) -> int:
+        """The vector register that a result begins in."""
+        form = self.decoded.form
+        in_agprs = self.fields.get("acc_cd") or (form in ("DS", "FLAT", "MUBUF", "MTBUF") and self.fields["acc"])
+        return self.fields[MEMORY_FIELDS.get((form, "vdst"), "vdst")] + (AGPR if in_agprs else 0)
+
+    def check_returned(self) -> None:
+        """Refuses registers that a memory instruction cannot return to, before it touches memory."""
+        instruction, fields = self.instruction, self.fields
+        bit = next((name for name in ("sc0", "glc") if instruction.parameter(name) is not None), None)
+        if not instruction.results or (bit is not None and not fields[bit]):  # an atomic that returns nothing
+            return
+        count = instruction.results[0].registers
+        if self.decoded.form == "SMEM":
+            check_scalar_run(fields["sdata"], count)
+            for index in range(fields["sdata"], fields["sdata"] + count):
+                check_scalar(index)
+            return
+        index = self._destination()
+        check_run(index, count)
+        self._check_even(index, count)
 
     def _result_words(self, value: Any) -> Sequence[U32]:
         if isinstance(value, Words):

@@ -7,6 +7,7 @@ from kernel_builds import assemble_kernel, compile_c
 from emu.dispatch import Device, RunOptions
 from emu.errors import EmulatorError, LaunchError, MemoryFault, NoProgress, UnknownInstruction
 from emu.observers import BankConflicts
+from gfx950.isa.text import assemble
 
 ENGINES = pytest.mark.parametrize("engine", ["host", "numpy"])
 SOURCE = """
@@ -244,3 +245,25 @@ def test_a_watch_needs_an_argument():
         kernel[1, 64](values, out, np.uint32(0), watch=(np.zeros(4), 0))
     with pytest.raises(LaunchError, match="byte 256 of the watched array"):
         kernel[1, 64](values, out, np.uint32(0), watch=(out, 256))
+
+
+ODD = {
+    "v[8:9]": "flat_atomic_add_x2 v[8:9], v[2:3], v[4:5] sc0",
+    "v[10:11]": "global_load_dwordx2 v[10:11], v0, s[0:1] offset:-4096",
+    "s[8:9]": "s_atomic_add_x2 s[8:9], s[0:1], 0x0 glc",
+    "v[12:13]": "ds_add_rtn_u64 v[12:13], v0, v[4:5]",
+}
+
+
+@ENGINES
+@pytest.mark.parametrize("registers", ODD)
+def test_registers_that_nothing_can_return_to_are_refused_before_memory_is_touched(engine, registers):
+    code = bytearray(assemble(ODD[registers]))
+    code[0 if registers[0] == "s" else 7] ^= 0x40 if registers[0] == "s" else 1  # the next register, an odd one
+    words = ", ".join(f"0x{int.from_bytes(code[at : at + 4], 'little'):x}" for at in range(0, len(code), 4))
+    setup = "s_load_dwordx2 s[0:1], s[0:1], 0x0\nv_mov_b32 v2, s0\nv_mov_b32 v3, s1\nv_mov_b32 v4, 1\n"
+    data = assemble_kernel(f"{setup}.long {words}\ns_endpgm", ".amdhsa_group_segment_fixed_size 512")
+    device, out = Device(), np.zeros(64, np.uint32)
+    with pytest.raises(UnknownInstruction, match=r"starts an operand of 2 registers: it is odd"):
+        device.load(data)["k"][1, 64](device.map(out).to_bytes(8, "little"), options=RunOptions(engine=engine))
+    assert not out.any()

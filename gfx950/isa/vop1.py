@@ -138,9 +138,9 @@ def v_nop() -> None:
     """Nothing. [12.8]"""
 
 
-@vop1("v_clrexcp", 53, flow="nothing")
+@vop1("v_clrexcp", 53, flow="clear")
 def v_clrexcp() -> None:
-    """Clears the exception flags, which no result depends on. [12.8]"""
+    """TRAPSTS[6:0] = 0: what vector arithmetic raises. [3.10.1, 12.8]"""
 
 
 @vop1("v_mov_b32", 1, rules=(MOVE_MODIFIERS,))

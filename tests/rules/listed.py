@@ -4,7 +4,7 @@ from __future__ import annotations
 
 _ISA = "tests/gfx950/isa/"
 _NO_CACHE = "there are no caches: every access reaches memory at once, in the order of the program and of the schedule"
-_NO_FLAGS = "the exception flags are not kept: TRAPSTS reads 0 [rule salu.hardware_registers]"
+_NO_FLAGS = "no arithmetic raises an exception flag: TRAPSTS has what a program wrote [rule salu.hardware_registers]"
 _NO_HANDLER = "no trap handler runs"
 _NO_LIMIT = (
     "the register file is not cut at what a kernel's descriptor asks for: registers past it hold what was put there."

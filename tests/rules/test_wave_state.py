@@ -10,7 +10,7 @@ from programs import LANES, Setting, expect, run
 from emu.dispatch import Device, RunOptions
 from emu.errors import LaunchError
 from emu.launch_state import Geometry
-from gfx950.isa.mode_registers import HW_ID, MODE, STATUS
+from gfx950.isa.mode_registers import HW_ID, MODE, STATUS, TRAPSTS
 
 READABLE = (*range(1, 8), 15, *range(16, 21))
 GET_ALL = expect("\n".join(f"s_getreg_b32 s{16 + n}, hwreg({n})" for n in range(32)))
@@ -59,7 +59,13 @@ s_setreg_b32 hwreg(HW_REG_MODE, 4, 3), s20
 s_getreg_b32 s8, hwreg(HW_REG_MODE)
 v_add_f32 v1, v2, v3
 """)
-CLREXCP = expect("v_rcp_f32 v1, v2\nv_clrexcp\ns_getreg_b32 s4, hwreg(HW_REG_TRAPSTS)")
+CLREXCP = expect("""
+s_setreg_imm32_b32 hwreg(HW_REG_TRAPSTS, 0, 9), 0x1ff
+s_getreg_b32 s4, hwreg(HW_REG_TRAPSTS)
+v_rcp_f32 v1, v2
+v_clrexcp
+s_getreg_b32 s5, hwreg(HW_REG_TRAPSTS)
+""")
 
 
 @pytest.mark.rule("RJ-052", "P4.2")
@@ -108,8 +114,9 @@ def test_a_workgroup_has_16_waves_at_most(items, fits):
 
 
 @pytest.mark.rule("RJ-055.3")
-def test_no_exception_is_left():
-    assert run(CLREXCP, v={2: 0}).s(4) == 0
+def test_clrexcp_clears_what_arithmetic_raises():
+    got = run(CLREXCP, v={2: 0}, hardware={TRAPSTS: 0x400}, exec=0)
+    assert (got.s(4), got.s(5)) == (0x5FF, 0x580)
 
 
 @pytest.mark.rule("RJ-056")

@@ -34,6 +34,8 @@ SIMD_VGPRS, SIMD_WAVES = 512, 8
 COMPUTE_UNITS = 256
 PRELOAD_PROLOGUE = 256
 DYNAMIC_STACK_BYTES = 16 * 1024  # of scratch a lane, on top of what the descriptor asks for
+LARGEST_SCRATCH = 1024 * ((1 << 13) - 1) // LANES  # bytes of a lane
+LARGEST_KERNARG = 1 << 20  # bytes; compilers allow some kilobytes, so more than this is a damaged file
 KERNARG_SLOT = 64
 GRID_DIMENSIONS = 3
 
@@ -96,6 +98,12 @@ rule(
     " LLVM: 8 waves a SIMD; the order has no source",
     "As many workgroups run at once as the registers, wave slots (8 a SIMD) and LDS of 256 compute units hold; the"
     " others start in ascending order as residents end.",
+)
+rule(
+    "launch.scratch_limit",
+    Evidence.published,
+    "LLVM, GCNSubtarget::getMaxWaveScratchSize: COMPUTE_TMPRING_SIZE.WAVESIZE has 13 bits of 1 KiB",
+    "A lane has at most 131056 bytes of scratch; a kernel that asks for more is refused.",
 )
 rule(
     "launch.trap_registers",
@@ -213,6 +221,13 @@ def build_kernarg(
     explicit = [a for a in kernel.arguments if not a.hidden]
     values = _in_order(kernel, explicit, arguments)
     size = max([kernel.kernarg_size, *(a.offset + a.size for a in kernel.arguments)])
+    if size > LARGEST_KERNARG:
+        raise LaunchError(
+            f"the metadata gives the kernel {size} bytes of arguments",
+            expected=f"at most {LARGEST_KERNARG}",
+            advice="the code object is damaged: compile or copy it again",
+            kernel=kernel.name,
+        )
     block = bytearray(size)
     for index, (argument, value) in enumerate(zip(explicit, values, strict=True)):
         block[argument.offset : argument.offset + argument.size] = _encode(kernel, index, argument, value)
@@ -440,7 +455,7 @@ def prepare(
     Raises LaunchError for a geometry, LDS size, register need or argument that the chip or the kernel cannot have.
     """
     _check_launch(kernel, geometry, dynamic_lds)
-    private = kernel.descriptor.private_segment + DYNAMIC_STACK_BYTES * kernel.descriptor.uses_dynamic_stack
+    private = _private_segment(kernel)
     with _mapped_together(memory) as mapped:
         queue_address = mapped(_queue(), f"queue of {kernel.name}")
         if isinstance(arguments, bytes):
@@ -499,6 +514,19 @@ def _packet(kernel: Kernel, geometry: Geometry, kernarg_address: int, private: i
     sizes = struct.pack("<HHHHHH", header, GRID_DIMENSIONS, *geometry.block, 0)
     segments = struct.pack("<IIIII", *geometry.grid, private, group)
     return sizes + segments + struct.pack("<QQQQ", kernel.descriptor_address, kernarg_address, 0, 0)
+
+
+def _private_segment(kernel: Kernel) -> int:
+    """Bytes of scratch a lane. [rule launch.scratch_limit]"""
+    private = kernel.descriptor.private_segment + DYNAMIC_STACK_BYTES * kernel.descriptor.uses_dynamic_stack
+    if private > LARGEST_SCRATCH:
+        raise LaunchError(
+            f"the kernel asks for {private} bytes of scratch a lane",
+            expected=f"at most {LARGEST_SCRATCH}",
+            advice="put large arrays of a work-item into global memory",
+            kernel=kernel.name,
+        )
+    return private
 
 
 def _check_launch(kernel: Kernel, geometry: Geometry, dynamic_lds: int) -> None:

@@ -421,6 +421,9 @@ def test_rarer_hidden_arguments_and_their_overrides():
         ({"flat_scratch_init": True}, ONE, 0, "flat scratch base"),
         ({"kernarg_segment_ptr": True}, ONE, 0, "enables 2 user SGPRs and its user_sgpr_count is 0"),
         ({"user_sgpr_count": 17}, ONE, 0, "enables 0 user SGPRs and its user_sgpr_count is 17"),
+        ({"private_segment": 131057}, ONE, 0, r"asks for 131057 bytes of scratch a lane(.|\n)*at most 131056"),
+        ({"private_segment": (1 << 32) - 1}, ONE, 0, "asks for 4294967295 bytes of scratch"),
+        ({"private_segment": 131056, "uses_dynamic_stack": True}, ONE, 0, "asks for 147440 bytes of scratch"),
     ],
 )
 def test_impossible_launches_say_why(changes, geometry, lds, message):
@@ -429,7 +432,19 @@ def test_impossible_launches_say_why(changes, geometry, lds, message):
     assert caught.value.kernel == "k"
 
 
+@pytest.mark.parametrize(
+    ("arguments", "size"),
+    [((), (1 << 20) + 1), ((), 1 << 63), ((Argument(1 << 62, 8, "hidden_heap_v1"),), 8)],
+)
+def test_a_block_of_arguments_that_is_too_large(arguments, size):
+    with pytest.raises(LaunchError, match=r"gives the kernel \d+ bytes of arguments(.|\n)*at most 1048576") as caught:
+        prepare(kernel(*arguments, size=size), ONE, [], Memory())
+    assert caught.value.kernel == "k"
+
+
 def test_launches_at_the_limits_are_fine():
+    assert prepare(kernel(private_segment=131056), ONE, [], Memory()).private_segment == 131056
+    assert len(prepare(kernel(size=1 << 20), ONE, [], Memory()).kernarg) == 1 << 20
     assert prepare(kernel(group_segment=100000), ONE, [], Memory(), dynamic_lds=63840).lds_bytes == 163840
     assert len(waves(prepare(kernel(vgprs=128), Geometry.of_blocks(1, 1024), [], Memory()), (0, 0, 0))) == 16
     assert len(waves(prepare(kernel(vgprs=512), Geometry.of_blocks(1, 256), [], Memory()), (0, 0, 0))) == 4

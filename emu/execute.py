@@ -98,7 +98,8 @@ VMCNT_FREE = 63  # a wait for no more than so many is none
 DESTINATION = 3  # the role of a destination in VGPR indexing
 SELECT_ONLY = ("v_cvt_f32_fp8", "v_cvt_f32_bf8", "v_cvt_pk_f32_fp8", "v_cvt_pk_f32_bf8")  # of SDWA: SRC0_SEL [7.3]
 ADDEND_IN_SRC1 = ("v_fmamk_f32", "v_madmk_f16")  # for VGPR indexing the addend is source 2 [6.6.2]
-TRAP_REGISTERS = range(108, 124)  # only a trap handler writes them; to others they read 0 [3.10]
+# FLAT_SCRATCH is read-only [3.1]; only a trap handler writes the trap registers, to others they read 0 [3.10].
+READ_ONLY = (102, 103, *range(108, 124))
 
 rule(
     "valu.gpr_index",
@@ -234,7 +235,7 @@ def check_scalar(index: int) -> None:
 def execute(decoded: Decoded, state: State) -> Transfer | None:
     """Runs one instruction. Returns how control leaves it, None for the next instruction."""
     instruction = decoded.instruction
-    if instruction.flow == "nothing":
+    if instruction.flow == "nothing" and not decoded.refusal:
         return None
     if instruction.flow == "priority":
         _set_priority(decoded, state)
@@ -783,7 +784,7 @@ class Operands:
             words = split(value.bits(U64)) if value.width == 64 else (value.bits(U32),)
         check_scalar_run(index, len(words))
         for i, word in enumerate(words):
-            if index + i not in TRAP_REGISTERS:
+            if index + i not in READ_ONLY:
                 self.state.set_sgpr(index + i, word.raw)
 
     def _set_vgpr(self, index: int, raw: Raw, role: int = DESTINATION) -> None:

@@ -40,8 +40,8 @@ MEMORY_DENORM = rule(
     "atomic.memory_denorm",
     Evidence.chosen,
     "LLVM uses the native f32 add where denormals are required on gfx942 and gfx950; CDNA4 ISA table 53 says it"
-    " flushes",
-    "Float atomics on memory keep denormals, the f32 add too.",
+    " flushes, and that LDS follows MODE",
+    "Float atomics on memory keep denormals, the f32 add too, and so do FLAT ones that reach LDS.",
 )
 FLOAT_ORDER = rule(
     "atomic.float_min_max",

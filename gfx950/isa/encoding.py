@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from gfx950.isa.legality import objection, too_many_scalars
+from gfx950.isa.legality import objection, too_many_scalars, unanswered
 from gfx950.isa.other_chips import why_no_format, why_undefined
 from gfx950.isa.registry import INSTRUCTIONS, OPCODES, Instruction, load
 
@@ -237,7 +237,8 @@ def _finish(
     if why := objection(instruction, form, decoded.fields, decoded.dpp, decoded.sdwa):
         raise DecodeError(f"pc 0x{pc:x}: {why}", pc, bits & 0xFFFFFFFF)
     decoded.raw = bytes(code[pc - base : pc - base + decoded.nbytes])
-    decoded.refusal = too_many_scalars(instruction, form, decoded.fields, decoded.dpp, decoded.sdwa)
+    crowded = too_many_scalars(instruction, form, decoded.fields, decoded.dpp, decoded.sdwa)
+    decoded.refusal = crowded or unanswered(instruction, decoded.fields)
     return decoded
 
 

@@ -42,6 +42,7 @@ NO_VOP3 = _WITH_LITERAL | {"v_accvgpr_mov_b32", "v_readfirstlane_b32", "v_swap_b
 WIDE_SDWA = frozenset(("v_cvt_pk_f32_fp8", "v_cvt_pk_f32_bf8"))
 SDWA, DPP = 249, 250  # values of SRC0 that say what follows
 ROW_NEWBCAST = range(0x150, 0x160)  # values of DPP's CTRL
+GET_DOORBELL = 10  # a message [12.5.1]
 
 VECTORS = frozenset(("VOP1", "VOP2", "VOPC", "VOP3", "VOP3P"))
 VCC, M0, LITERAL = 106, 124, 255  # source codes
@@ -101,6 +102,13 @@ def too_many_scalars(
         return ""
     named = ", ".join("a literal" if code == LITERAL else f"scalar {code}" for code in sorted(codes))
     return f"it reads {named}: a vector instruction has room for one scalar or literal"
+
+
+def unanswered(instruction: Instruction, fields: dict[str, int]) -> str:
+    """Why a message cannot be sent, "" where it can. [rule salu.messages]"""
+    if instruction.name != "s_sendmsg" or fields["simm16"] & 15 != GET_DOORBELL:
+        return ""
+    return "s_sendmsg asks for the doorbell of a queue: there is none to put into EXEC"
 
 
 def _sources(

@@ -19,9 +19,9 @@ HARDWARE = rule(
     "CDNA4 ISA 3.5 to 3.12, 5.8, 12.2; LLVM AMDGPUUsage has no table of what a program may write; the field of table"
     " 21 for VGPRs would overflow in steps of 4",
     "S_SETREG changes MODE and TRAPSTS[8:0]. S_GETREG: STATUS has SCC, WAVE_PRIO, EXECZ, VCCZ, IN_TG, VALID and"
-    " SCRATCH_EN; TRAPSTS what was written, for no exception is recorded; HW_ID the wave's index in bits 3:0 and what is"
-    " above it in 5:4; GPR_ALLOC the sizes, VGPRs in steps of 8, LDS_ALLOC the size granted; SH_MEM_BASES the aperture"
-    " bases; every other register reads 0.",
+    " SCRATCH_EN; TRAPSTS what was written, for no exception is recorded; HW_ID the wave's index in bits 3:0 and what"
+    " is above it in 5:4; GPR_ALLOC the sizes, VGPRs in steps of 8, LDS_ALLOC the size granted; SH_MEM_BASES the"
+    " aperture bases; every other register reads 0.",
 )
 RELATIVE = rule(
     "salu.relative",
@@ -40,7 +40,8 @@ HALT = rule(
     "salu.halt",
     Evidence.chosen,
     "CDNA4 ISA 12.5: only the host resumes a halted wave",
-    "S_SETHALT 1 and S_SENDMSGHALT end the launch with an error: nobody would resume the wave. S_SETKILL 1 ends the wave.",
+    "S_SETHALT 1 and S_SENDMSGHALT end the launch with an error: nobody would resume the wave. S_SETKILL 1 ends the"
+    " wave.",
 )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gfx950.evidence import Evidence, rule
+from gfx950.evidence import Evidence, Rule, rule
 from gfx950.isa.mode_registers import STATUS
 from gfx950.isa.registry import Exec, Hardware, Instruction, Scc, sopp
 from gfx950.lanes import U32, Mask
@@ -17,6 +17,12 @@ DEBUG_FLAGS = rule(
     Evidence.spec,
     "CDNA4 ISA 3.4, 4.2, 12.5; a launch clears both flags, which are set from outside",
     "S_CBRANCH_CDBG* tests bit 21 (system) and bit 20 (user) of STATUS.",
+)
+MESSAGES = rule(
+    "salu.messages",
+    Evidence.chosen,
+    "CDNA4 ISA 12.5.1: messages for the driver and its trap handler",
+    "Messages reach nobody. Get Doorbell ID, whose answer comes in EXEC, is refused when it runs.",
 )
 
 
@@ -96,13 +102,15 @@ s_cbranch_cdbgsys_or_user = _debug_branch("s_cbranch_cdbgsys_or_user", 25, lambd
 s_cbranch_cdbgsys_and_user = _debug_branch("s_cbranch_cdbgsys_and_user", 26, lambda system, user: system & user)
 
 
-def _no_effect(name: str, opcode: int, text: str, flow: str = "nothing", intrinsic: str | None = None) -> Instruction:
+def _no_effect(
+    name: str, opcode: int, text: str, flow: str = "nothing", intrinsic: str | None = None, rules: tuple[Rule, ...] = ()
+) -> Instruction:
     """An instruction that changes timing, counters or caches only."""
 
     def body(simm16: int) -> None: ...
 
     body.__doc__ = f"{text} [12.5]"
-    return sopp(name, opcode, flow=flow, intrinsic=intrinsic)(body)
+    return sopp(name, opcode, flow=flow, intrinsic=intrinsic, rules=rules)(body)
 
 
 s_nop = _no_effect("s_nop", 0, "Waits SIMM16[3:0] + 1 cycles.")
@@ -110,7 +118,9 @@ s_wakeup = _no_effect("s_wakeup", 3, "Wakes sleeping waves of the workgroup.")
 s_waitcnt = _no_effect("s_waitcnt", 12, "Waits for the counters in SIMM16.", "wait", "llvm.amdgcn.s.waitcnt")
 s_sleep = _no_effect("s_sleep", 14, "Sleeps about 64 * SIMM16[6:0] clocks.", intrinsic="llvm.amdgcn.s.sleep")
 s_setprio = _no_effect("s_setprio", 15, "Sets the wave's priority, STATUS[4:3].", "priority", "llvm.amdgcn.s.setprio")
-s_sendmsg = _no_effect("s_sendmsg", 16, "Sends a message to the host.", intrinsic="llvm.amdgcn.s.sendmsg")
+s_sendmsg = _no_effect(
+    "s_sendmsg", 16, "Sends a message to the host.", intrinsic="llvm.amdgcn.s.sendmsg", rules=(MESSAGES,)
+)
 s_icache_inv = _no_effect("s_icache_inv", 19, "Invalidates the instruction cache.")
 s_incperflevel = _no_effect("s_incperflevel", 20, "Counts a performance event up.")
 s_decperflevel = _no_effect("s_decperflevel", 21, "Counts a performance event down.")

@@ -161,8 +161,8 @@ def test_scalar_results_ignore_exec(assemble):
 
 def test_special_scalar_destinations(assemble):
     wave = make_wave()
-    run(wave, assemble, "s_mov_b32 m0, 7\ns_mov_b64 vcc, 5\ns_mov_b64 exec, 9\ns_mov_b32 flat_scratch_hi, 3")
-    assert (wave.sgprs[M0], pair(wave, VCC), pair(wave, EXEC), wave.sgprs[103]) == (7, 5, 9, 3)
+    run(wave, assemble, "s_mov_b32 m0, 7\ns_mov_b64 vcc, 5\ns_mov_b64 exec, 9")
+    assert (wave.sgprs[M0], pair(wave, VCC), pair(wave, EXEC)) == (7, 5, 9)
     run(wave, assemble, "v_mov_b32 v9, 1")
     assert np.flatnonzero(wave.vgprs[9]).tolist() == [0, 3]
 

@@ -5,7 +5,7 @@ import pytest
 from kernel_builds import assemble_kernel
 
 from emu.dispatch import Device, RunOptions
-from emu.errors import Trapped
+from emu.errors import EmulatorError, Trapped
 from gfx950.isa.encoding import decode
 
 ENGINES = ["host", "numpy"]
@@ -310,3 +310,25 @@ def test_lds_is_granted_in_blocks(engine):
     kernarg = np.array([device.map(out)], np.uint64).tobytes()
     device.load(assemble_kernel(body, ".amdhsa_group_segment_fixed_size 8"))["k"][1, 64](kernarg)
     assert set(out.tolist()) == {5}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_flat_scratch_is_read_only(engine):
+    text = """
+    s_mov_b64 s[4:5], flat_scratch
+    s_mov_b64 flat_scratch, 5
+    s_mov_b32 flat_scratch_hi, 7
+    s_xor_b64 s[4:5], s[4:5], flat_scratch
+    s_or_b32 s4, s4, s5
+    v_mov_b32 v1, s4
+    """
+    assert set(run(engine, text).tolist()) == {0}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_message_without_an_answer_is_refused_only_when_it_runs(engine):
+    asked = "s_sendmsg sendmsg(MSG_GET_DOORBELL)"
+    text = "v_mov_b32 v1, 3\ns_sendmsg sendmsg(MSG_INTERRUPT)\n"
+    assert set(run(engine, f"{text}s_branch over\n{asked}\nover:").tolist()) == {3}
+    with pytest.raises(EmulatorError, match="doorbell"):
+        run(engine, text + asked)

@@ -65,6 +65,12 @@ def test_large_programs_have_thousands_of_instructions_of_every_kind(name):
     assert sum(count for mnemonic, count in names.items() if mnemonic.startswith("flat_")) >= 100
 
 
+def test_values_beyond_the_registers_wait_in_scratch():
+    names = instruction_names(PROGRAMS["many_values"], "-O1")  # which runs with the others
+    assert names["scratch_store_dword"] > 50
+    assert names["scratch_load_dword"] > 50
+
+
 @pytest.mark.parametrize("name", AT_O2)
 def test_programs_at_O2(name):
     compare(PROGRAMS[name], "-O2")

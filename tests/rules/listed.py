@@ -1,4 +1,4 @@
-"""Rules whose proof is a test elsewhere, and rules that nothing here can keep or break, each with the reason."""
+"""Rules whose proof is a test elsewhere, what is not kept of others, and rules that nothing can prove, with reasons."""
 
 from __future__ import annotations
 
@@ -39,6 +39,14 @@ PROVED: dict[str, tuple[str, ...]] = {
         _ISA + "test_smem.py::test_low_bits_of_every_address_part_are_ignored",
         _ISA + "test_smem.py::test_scratch_offsets_count_64_bytes",
     ),
+    "RJ-014": ("tests/gfx950/isa/text/test_round_trip.py::test_llvm_assembles_our_text_to_the_same_bytes",),
+    "RJ-032.2": (_ISA + "test_buffer_memory.py::test_loads_by_random_descriptors",),
+    "RJ-033.2": (_ISA + "test_buffer_formats.py::test_loads_by_instruction",),
+    "RJ-040": (_ISA + "test_global.py::test_loads_to_lds",),
+    "RJ-090": (
+        _ISA + "test_atomics.py::test_floats_in_lds",
+        _ISA + "test_atomics.py::test_floats_on_memory_keep_denormals_in_any_mode",
+    ),
     "RJ-032": (_ISA + "test_buffer_memory.py::test_loads_by_random_descriptors",),
     "RJ-033": (
         _ISA + "test_buffer_formats.py::test_every_value_of_every_field_loads",
@@ -52,6 +60,30 @@ PROVED: dict[str, tuple[str, ...]] = {
     ),
     "P2.2": ("tests/gfx950/test_layouts.py::test_input_layout_of_one_block_shapes",),
     "P9.1": ("tests/emu/test_engines_agree.py::test_every_instruction_gives_the_same_bits_on_both_engines",),
+}
+
+_KEPT_DENORMALS = "but f32 adds in memory keep denormals [rule atomic.memory_denorm]"
+NOTES: dict[str, str] = {
+    "RJ-066": "but IN_BARRIER is not kept: nobody can read the flag of a wave that waits",
+    "RJ-073": "but an odd register or M0 is not diagnosed: the pair begins there",
+    "RJ-079": "but 16-bit denormals are kept, as measured [rule valu.dot_float_inputs]",
+    "RJ-107": "DX10_CLAMP acts through the clamp bit [rule valu.minimum_maximum_nan]",
+    "RJ-082.2": "what is added may carry into the exponent [rule convert.stochastic]",
+    "RJ-011": "a scalar scale is taken too",
+    "RJ-020": "by FP16_OVFL, as the rule says [rules mfma.overflow, mfma.i8_overflow]",
+    "RJ-024": "but pairs of indices out of order are not diagnosed",
+    "RJ-026": "the §7.4 reading [rule mfma.f32_denorm]",
+    "RJ-032.2": "with a switch: by default SOFFSET counts, as on gfx950 [rule buffer.range_bytes]",
+    "RJ-034": "with a switch: by default address bits 1:0 count, as drivers set it [rule buffer.alignment]",
+    "RJ-042": _KEPT_DENORMALS,
+    "RJ-090": _KEPT_DENORMALS,
+    "RJ-050": "but inactive lanes and odd addresses are not diagnosed [rule lds.transpose_exec]",
+    "RJ-063": "but the counters are not kept: IB_STS reads 0 [rule salu.hardware_registers]",
+    "RJ-065": "there is no checker: every result is there at once",
+    "RJ-065.2": "there is no checker: every result is there at once",
+    "RJ-025": "there is no checker: every result is there at once",
+    "RJ-006": "there is no checker: every result is there at once",
+    "RJ-098": "they run [rules valu.screen_partition, transcendental.legacy]",
 }
 
 REASONS: dict[str, str] = {

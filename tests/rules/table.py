@@ -101,13 +101,14 @@ def marked_tests() -> dict[str, list[str]]:
 
 def document() -> str:
     """The text of docs/rules.md."""
-    from listed import PROVED, REASONS
+    from listed import NOTES, PROVED, REASONS
 
     marked = marked_tests()
     rows = []
     for rule in recorded_rules():
         tests = [*marked.get(rule.name, ()), *PROVED.get(rule.name, ())]
         kept = "<br>".join(f"`{t.removeprefix('tests/')}`" for t in tests) or f"not tested: {REASONS[rule.name]}"
+        kept += f"<br>{NOTES[rule.name]}" if rule.name in NOTES else ""
         rows.append(f"| {rule.name} | {rule.text.replace('|', chr(92) + '|')} | {kept.replace('|', chr(92) + '|')} |\n")
     return HEAD + "".join(rows)
 

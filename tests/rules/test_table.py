@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from pathlib import Path
 
@@ -11,7 +12,10 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 import table
-from listed import PROVED, REASONS
+from listed import NOTES, PROVED, REASONS
+
+from gfx950.evidence import LEDGER
+from gfx950.isa.registry import load
 
 RULES = [rule.name for rule in table.recorded_rules()]
 
@@ -23,6 +27,16 @@ def test_every_rule_is_kept_in_one_way():
     assert proved | set(REASONS) == set(RULES), "a rule is neither proved nor listed, or an id is of no rule"
     assert not proved & set(REASONS), "a rule is proved and listed as one that cannot be"
     assert all(reason and not reason.endswith(".") for reason in REASONS.values())
+
+
+def test_notes_are_of_rules_that_are_kept_and_name_rules_of_the_ledger():
+    import emu.execute  # noqa: F401
+
+    load()
+    assert set(NOTES) <= {*table.marked_tests(), *PROVED}
+    for text in [*NOTES.values(), *REASONS.values()]:
+        for names in re.findall(r"\[rules? ([^]]+)\]", text):
+            assert set(names.split(", ")) <= set(LEDGER), text
 
 
 @pytest.mark.parametrize("node", sorted({node for nodes in PROVED.values() for node in nodes}))

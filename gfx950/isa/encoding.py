@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from gfx950.isa import operand_codes
 from gfx950.isa.legality import objection, too_many_scalars, unanswered
 from gfx950.isa.other_chips import why_no_format, why_undefined
 from gfx950.isa.registry import INSTRUCTIONS, OPCODES, Instruction, load
@@ -121,7 +122,6 @@ SDWAB = Encoding("SDWAB", 4, 0, 32, {
 })
 # fmt: on
 
-LITERAL, SDWA_CODE, DPP_CODE = 255, 249, 250
 # Opcode of a 32-bit form's 64-bit twin. [12.7.1, 12.8.1, 12.9.1, as LLVM's assembler has them; table 85 does not]
 VOP3_BASES = {"VOPC": 0x000, "VOP2": 0x100, "VOP1": 0x140}
 NO_LITERAL = {"s_setpc_b64", "s_swappc_b64", "s_rfe_b64", "s_rfe_restore_b64"}  # [12.3, 12.1]
@@ -202,7 +202,7 @@ def blank(instruction: Instruction, form: str, extra: str = "") -> Decoded:
     fields["op"] = instruction.opcode + (VOP3_BASES.get(instruction.encoding, 0) if form == "VOP3" else 0)
     decoded = Decoded(instruction, form, fields, 0, encoding.nbytes)
     if extra:
-        fields["src0"] = DPP_CODE if extra == "dpp" else SDWA_CODE
+        fields["src0"] = operand_codes.DPP if extra == "dpp" else operand_codes.SDWA
         extra_fields = DPP if extra == "dpp" else SDWAB if form == "VOPC" else SDWA
         setattr(decoded, extra, dict.fromkeys(extra_fields.fields, 0))
     if instruction.encoding == "MAI_SCALE":
@@ -248,14 +248,14 @@ def _read_extra_dword(code: bytes | memoryview, at: int, decoded: Decoded) -> No
     sources = [fields[k] for k in scalar if decoded.instruction.parameter(k)] if form.startswith("SOP") else []
     sources = sources or [fields.get("src0", 0)]
     if (form, fields["op"]) in ALWAYS_LITERAL or (
-        form in ("SOP1", "SOP2", "SOPC", "VOP1", "VOP2", "VOPC") and LITERAL in sources
+        form in ("SOP1", "SOP2", "SOPC", "VOP1", "VOP2", "VOPC") and operand_codes.LITERAL in sources
     ):
         decoded.literal = _dword(code, at + 4, decoded.pc)
         decoded.nbytes = 8
-    elif form in ("VOP1", "VOP2", "VOPC") and fields["src0"] in (SDWA_CODE, DPP_CODE):
+    elif form in ("VOP1", "VOP2", "VOPC") and fields["src0"] in (operand_codes.SDWA, operand_codes.DPP):
         extra = _dword(code, at + 4, decoded.pc)
         decoded.nbytes = 8
-        if fields["src0"] == DPP_CODE:
+        if fields["src0"] == operand_codes.DPP:
             decoded.dpp = DPP.unpack(extra)
         else:
             decoded.sdwa = (SDWAB if form == "VOPC" else SDWA).unpack(extra)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from gfx950.evidence import Evidence, rule
+from gfx950.isa.operand_codes import DPP, LITERAL, M0, SDWA, VCC
 from gfx950.isa.registry import Instruction
 
 rule(
@@ -40,12 +41,10 @@ NO_DPP = _NEITHER | _WITH_LITERAL
 NO_SDWA = _NEITHER | _WITH_LITERAL | _DOT | {"v_mac_f16", "v_fmac_f32"}
 NO_VOP3 = _WITH_LITERAL | {"v_accvgpr_mov_b32", "v_readfirstlane_b32", "v_swap_b32"}
 WIDE_SDWA = frozenset(("v_cvt_pk_f32_fp8", "v_cvt_pk_f32_bf8"))
-SDWA, DPP = 249, 250  # values of SRC0 that say what follows
 ROW_NEWBCAST = range(0x150, 0x160)  # values of DPP's CTRL
 GET_DOORBELL = 10  # a message [12.5.1]
 
 VECTORS = frozenset(("VOP1", "VOP2", "VOPC", "VOP3", "VOP3P"))
-VCC, M0, LITERAL = 106, 124, 255  # source codes
 SCALARS = frozenset((*range(128), *range(235, 239), *range(251, 254)))  # those that are no constants
 
 

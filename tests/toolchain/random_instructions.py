@@ -5,9 +5,10 @@ from __future__ import annotations
 import random
 
 from gfx950.isa.encoding import Decoded, blank, decode, encode
+from gfx950.isa.operand_codes import INLINE_FLOATS
 from gfx950.isa.text import immediates, memory, modifiers, operands, packed, scalar
 from gfx950.isa.text.fields import Field
-from gfx950.isa.text.registers import INLINE_FLOATS, SOURCES
+from gfx950.isa.text.registers import SOURCES
 from gfx950.isa.text.syntax import Syntax
 
 LIMITED = ("VOP1", "VOP2", "VOPC", "VOP3", "VOP3P")  # one scalar register at most, and no literal beside it [6.2.1]

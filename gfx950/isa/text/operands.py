@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from gfx950.isa.encoding import Decoded
+from gfx950.isa.operand_codes import LITERAL, TWO_PI, VGPR_FIRST
 from gfx950.isa.text import registers
 from gfx950.isa.text.fields import Field, Slot
 from gfx950.isa.text.problems import TextProblem
-from gfx950.isa.text.registers import LITERAL, UNKNOWN, VGPR_FIRST, Register, parse_register
+from gfx950.isa.text.registers import UNKNOWN, Register, parse_register
 
 _INTEGER = re.compile(r"[-+]?(?:0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)")
 _FLOAT = re.compile(r"[-+]?(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][-+]?\d+)?")
@@ -258,8 +259,8 @@ def _integer_constant(value: int, kind: str) -> tuple[int | None, int]:
 def _float_constant(value: float, kind: str) -> tuple[int | None, int]:
     bits = registers.float_bits(value, kind)
     code = registers.inline_code(bits, kind)
-    if kind.startswith("bf16") and registers.inline_code(registers.float_bits(value, "f32"), "f32") == registers.TWO_PI:
-        code = registers.TWO_PI  # the hardware's constant is cut to bf16, not rounded
+    if kind.startswith("bf16") and registers.inline_code(registers.float_bits(value, "f32"), "f32") == TWO_PI:
+        code = TWO_PI  # the hardware's constant is cut to bf16, not rounded
     if code is None and kind in ("f64", "i64"):
         if bits & 0xFFFFFFFF:
             raise TextProblem(f"{value} has 64 bits: a literal holds the high 32, and its low ones are not 0")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gfx950.isa.encoding import Decoded
+from gfx950.isa.operand_codes import FORMAT_REGISTERS
 from gfx950.isa.registry import Instruction
 from gfx950.isa.text.fields import Field, Slot, bit
 from gfx950.isa.text.modifiers import BitList, Flag, Modifier, Value
@@ -13,7 +14,6 @@ from gfx950.isa.text.problems import TextProblem
 from gfx950.isa.text.syntax import Syntax, constants_of, registers_of
 from gfx950.isa.text.vector import sources_of
 
-FORMAT_REGISTERS = {0: 8, 1: 8, 2: 6, 3: 6, 4: 4}  # of an F8F6F4 operand, by format. [7.1.5]
 ACC_CD = bit("acc_cd", 0)
 
 

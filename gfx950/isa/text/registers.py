@@ -7,12 +7,12 @@ import re
 import struct
 from dataclasses import dataclass
 
+from gfx950.isa.operand_codes import INLINE_FLOATS, TWO_PI, TWO_PI_BITS
 from gfx950.isa.text.problems import TextProblem
 
 SGPRS = 102
 TTMP_FIRST, TTMPS = 108, 16
-VGPR_FIRST, VGPRS = 256, 256
-LITERAL = 255
+VGPRS = 256
 SPECIAL = {
     102: "flat_scratch_lo", 103: "flat_scratch_hi", 104: "xnack_mask_lo", 105: "xnack_mask_hi", 106: "vcc_lo",
     107: "vcc_hi", 124: "m0", 126: "exec_lo", 127: "exec_hi",
@@ -23,9 +23,6 @@ SOURCES = {
     235: "src_shared_base", 236: "src_shared_limit", 237: "src_private_base", 238: "src_private_limit",
     239: "src_pops_exiting_wave_id", 251: "src_vccz", 252: "src_execz", 253: "src_scc",
 }  # fmt: skip
-INLINE_FLOATS = {240: 0.5, 241: -0.5, 242: 1.0, 243: -1.0, 244: 2.0, 245: -2.0, 246: 4.0, 247: -4.0}
-TWO_PI = 248  # 1 / (2 pi)
-TWO_PI_BITS = {"f16": 0x3118, "bf16": 0x3E22, "f32": 0x3E22F983, "f64": 0x3FC45F306DC9C882}
 UNKNOWN = "/*INV_OP*/"  # what LLVM prints for an operand code that means nothing
 
 _CODES = {name: code for table in (SPECIAL, SOURCES) for code, name in table.items()}

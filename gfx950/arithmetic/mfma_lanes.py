@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from types import FunctionType
 from typing import Any, TypeAlias
 
 from llvmlite import ir
@@ -21,8 +20,10 @@ from numba.core import cgutils as numba_cgutils
 from numba.core import types as numba_types
 from numba.extending import intrinsic
 
+from gfx950.arithmetic.native import Body, named
+
 WIDTH = 16
-BIT, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
+I8, I16, I32, I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
 F32, F64 = ir.FloatType(), ir.DoubleType()
 cgutils: Any = numba_cgutils  # numba leaves these partly untyped
 types: Any = numba_types
@@ -322,19 +323,16 @@ def switch(number: Value, bodies: Mapping[int, Callable[[], None]], default: int
 Writer: TypeAlias = Callable[[Words, Words, Value], None]  # inputs, outputs, parameters
 
 
-def host_bodies(module: str, writers: Mapping[str, Writer]) -> dict[str, Callable[[Any, Any, Any], None]]:
-    """The functions numba compiles, by the natives' names. numba's cache knows a function by its module and name, so
-    each is one of its own, and what it writes is the only global name in it."""
+def host_bodies(writers: Mapping[str, Writer]) -> dict[str, Body]:
+    """The functions that numba compiles, by the natives' names."""
+    return {name: _host_body(name, _written(writer)) for name, writer in writers.items()}
 
-    def body(inputs: Any, outputs: Any, parameters: int) -> None:
-        written(inputs, outputs, parameters)  # type: ignore[name-defined]  # noqa: F821
 
-    found: dict[str, Callable[[Any, Any, Any], None]] = {}
-    for name, writer in writers.items():
-        function = FunctionType(body.__code__, {"written": _written(writer), "__name__": module}, name)
-        function.__qualname__ = name
-        found[name] = function
-    return found
+def _host_body(name: str, written: Any) -> Body:
+    def body(inputs: Any, outputs: Any, parameters: Any) -> None:
+        written(inputs, outputs, parameters)
+
+    return named(name, body)
 
 
 def _written(writer: Writer) -> Any:

@@ -410,6 +410,4 @@ def write(name: str) -> Writer:
 
 
 # The natives, as attributes by their names.
-globals().update(
-    host_bodies(__name__, {name: write(name) for name in SHAPES if kind_of(name) in ("f8f6f4", "f8", "f16")})
-)
+globals().update(host_bodies({name: write(name) for name in SHAPES if kind_of(name) in ("f8f6f4", "f8", "f16")}))

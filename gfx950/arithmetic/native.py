@@ -147,6 +147,12 @@ def native(name: str, n_in: int, n_out: int) -> Callable[[Body], Native]:
     return lambda body: declare(name, n_in, n_out, body)
 
 
+def named(name: str, body: Body) -> Body:
+    """A body made by a function, under a name of its own: the code of several natives stands side by side."""
+    body.__name__ = body.__qualname__ = name
+    return body
+
+
 # ---- code ------------------------------------------------------------------------------------------------------------
 
 _LOOP = """

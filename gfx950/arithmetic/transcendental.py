@@ -9,9 +9,7 @@ any host.
 
 from __future__ import annotations
 
-import functools
 import hashlib
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -87,9 +85,7 @@ _CALLER = "a table of the caller"
 
 
 def _default_body(mnemonic: str) -> str:
-    # v_rcp_iflag_f32 differs from v_rcp_f32 only in the exceptions it raises.
-    module = _TURNS_MODULE if mnemonic in _TURNS else _LANES_MODULE
-    return f"{module}:{mnemonic.replace('_iflag', '')}"
+    return f"{_TURNS_MODULE if mnemonic in _TURNS else _LANES_MODULE}:{mnemonic}"
 
 
 DEFAULTS: dict[str, Native] = {

@@ -7,7 +7,7 @@ that flushes gives the same bits.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
-from gfx950.arithmetic.native import Body, compiled
+from gfx950.arithmetic.native import Body, compiled, named
 from gfx950.lanes import LANES
 
 MAGNITUDE, SIGN = np.uint32(0x7FFFFFFF), np.uint32(0x80000000)
@@ -243,62 +243,11 @@ def sqrt_f16(register: Any) -> Any:
     return bits | HALF_QUIET if magnitude > HALF_INFINITY else result
 
 
-# The loops are written out: numba's disk cache does not recognise a loop that was given its lane function as a value.
-def v_exp_f32(inputs: Any, outputs: Any, parameters: Any) -> None:
-    for lane in range(LANES):
-        outputs[lane] = exp_f32(inputs[lane])
-
-
-def v_log_f32(inputs: Any, outputs: Any, parameters: Any) -> None:
-    for lane in range(LANES):
-        outputs[lane] = log_f32(inputs[lane])
-
-
-def v_rcp_f32(inputs: Any, outputs: Any, parameters: Any) -> None:
-    for lane in range(LANES):
-        outputs[lane] = rcp_f32(inputs[lane])
-
-
-def v_rsq_f32(inputs: Any, outputs: Any, parameters: Any) -> None:
-    for lane in range(LANES):
-        outputs[lane] = rsq_f32(inputs[lane])
-
-
-def v_sqrt_f32(inputs: Any, outputs: Any, parameters: Any) -> None:
-    for lane in range(LANES):
-        outputs[lane] = sqrt_f32(inputs[lane])
-
-
-def v_exp_f16(inputs: Any, outputs: Any, parameters: Any) -> None:
-    for lane in range(LANES):
-        outputs[lane] = exp_f16(inputs[lane])
-
-
-def v_log_f16(inputs: Any, outputs: Any, parameters: Any) -> None:
-    for lane in range(LANES):
-        outputs[lane] = log_f16(inputs[lane])
-
-
-def v_rcp_f16(inputs: Any, outputs: Any, parameters: Any) -> None:
-    for lane in range(LANES):
-        outputs[lane] = rcp_f16(inputs[lane])
-
-
-def v_rsq_f16(inputs: Any, outputs: Any, parameters: Any) -> None:
-    for lane in range(LANES):
-        outputs[lane] = rsq_f16(inputs[lane])
-
-
-def v_sqrt_f16(inputs: Any, outputs: Any, parameters: Any) -> None:
-    for lane in range(LANES):
-        outputs[lane] = sqrt_f16(inputs[lane])
-
-
 LANE_FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "v_exp_f32": exp_f32,
     "v_log_f32": log_f32,
     "v_rcp_f32": rcp_f32,
-    "v_rcp_iflag_f32": rcp_f32,
+    "v_rcp_iflag_f32": rcp_f32,  # differs in the exceptions it raises
     "v_rsq_f32": rsq_f32,
     "v_sqrt_f32": sqrt_f32,
     "v_exp_f16": exp_f16,
@@ -307,6 +256,23 @@ LANE_FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "v_rsq_f16": rsq_f16,
     "v_sqrt_f16": sqrt_f16,
 }
+
+
+def lane_bodies(lane_functions: Mapping[str, Callable[[Any], Any]]) -> dict[str, Body]:
+    """Native bodies that run a lane function on every lane, by the natives' names."""
+    return {name: _lane_body(name, function) for name, function in lane_functions.items()}
+
+
+def _lane_body(name: str, lane_function: Callable[[Any], Any]) -> Body:
+    def body(inputs: Any, outputs: Any, parameters: Any) -> None:
+        for lane in range(LANES):
+            outputs[lane] = lane_function(inputs[lane])
+
+    return named(name, body)
+
+
+# The natives, as attributes by their names.
+globals().update(lane_bodies(LANE_FUNCTIONS))
 
 
 def _load_word(typing_context: Any, address: Any, index: Any) -> Any:

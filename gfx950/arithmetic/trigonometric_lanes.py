@@ -31,8 +31,8 @@ from gfx950.arithmetic.transcendental_lanes import (
     double_of_bits,
     double_of_half,
     half_of_double,
+    lane_bodies,
 )
-from gfx950.lanes import LANES
 
 # Adding this to a double of magnitude below 2^51 leaves the nearest integer (ties to even) in the low bits.
 ROUND_TO_INTEGER = 6755399441055744.0
@@ -145,30 +145,11 @@ def cos_f16(register: Any) -> Any:
     return trigonometric_f16(register & np.uint32(0xFFFF), np.uint32(1), ZERO)
 
 
-# Written out for numba's disk cache, as in `transcendental_lanes`.
-def v_sin_f32(inputs: Any, outputs: Any, parameters: Any) -> None:
-    for lane in range(LANES):
-        outputs[lane] = sin_f32(inputs[lane])
-
-
-def v_cos_f32(inputs: Any, outputs: Any, parameters: Any) -> None:
-    for lane in range(LANES):
-        outputs[lane] = cos_f32(inputs[lane])
-
-
-def v_sin_f16(inputs: Any, outputs: Any, parameters: Any) -> None:
-    for lane in range(LANES):
-        outputs[lane] = sin_f16(inputs[lane])
-
-
-def v_cos_f16(inputs: Any, outputs: Any, parameters: Any) -> None:
-    for lane in range(LANES):
-        outputs[lane] = cos_f16(inputs[lane])
-
-
 LANE_FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "v_sin_f32": sin_f32,
     "v_cos_f32": cos_f32,
     "v_sin_f16": sin_f16,
     "v_cos_f16": cos_f16,
 }
+# The natives, as attributes by their names.
+globals().update(lane_bodies(LANE_FUNCTIONS))

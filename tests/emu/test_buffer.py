@@ -259,12 +259,12 @@ v_lshlrev_b32 v1, 2, v0
 v_cmp_gt_u32 vcc, 48, v0
 v_bfrev_b32 v3, 1
 v_cndmask_b32 v2, v3, v1, vcc
-s_mov_b32 m0, {1024 - 48 * 4}
+s_mov_b32 m0, {1280 - 48 * 4}
 s_waitcnt lgkmcnt(0)
 buffer_load_dword v2, s[8:11], 0 offen lds
 s_waitcnt vmcnt(0)
 v_lshlrev_b32 v4, 4, v0
-ds_read_b128 v[40:43], v4
+ds_read_b128 v[40:43], v4 offset:256
 s_waitcnt lgkmcnt(0)
 global_store_dwordx4 v4, v[40:43], s[16:17]
 s_endpgm
@@ -273,8 +273,8 @@ s_endpgm
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_lanes_whose_lds_place_does_not_exist_are_not_read(engine):
-    """48 lanes fill the last 192 bytes of LDS; the other 16 have addresses that nobody mapped."""
-    code = assemble_kernel(PAST_THE_END, ".amdhsa_group_segment_fixed_size 1024")
+    """48 lanes fill the last 192 bytes of the LDS granted; the other 16 have addresses that nobody mapped."""
+    code = assemble_kernel(PAST_THE_END, ".amdhsa_group_segment_fixed_size 1280")
     device = Device(RunOptions(engine=engine))
     data, out = np.arange(1, 257, dtype=np.uint32), np.full(1024, 0xEE, np.uint8)
     base = device.map(data)

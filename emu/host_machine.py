@@ -26,11 +26,11 @@ from emu.errors import (
     out_of_steps,
     stopped_itself,
 )
-from emu.execute import AGPR
 from emu.host_memory import LATE_BYTES, LATE_ENTRIES
 from emu.launch_state import SCALAR_CODES, Dimensions, Launch, WaveState, residents, waves, workgroup_id_sgprs
 from emu.memory import Memory
 from emu.numpy_memory import SCALAR_LOAD, unaligned
+from emu.register_checks import AGPR
 from emu.registers import EXEC, HARDWARE_REGISTERS
 from emu.resident import Snapshot, Windows, aligned
 from emu.schedule import Workgroups, first_random

@@ -11,7 +11,7 @@ from gfx950.isa.mode_registers import MODE, STATUS, TRAPSTS
 from gfx950.lanes import U32, U64, Mask, join
 
 if TYPE_CHECKING:
-    from emu.execute import State
+    from emu.state import State
 
 VCC, M0, EXEC = 106, 124, 126  # scalar codes
 HARDWARE_REGISTERS = 32

@@ -15,8 +15,10 @@ from typing import Any, TypeVar
 
 from emu.engines.host_engine import HostEngine, Value
 from emu.errors import EmulatorError
-from emu.execute import AGPR, PC_MASK, STOPS, Transfer, UnsupportedForm, check_scalar, check_vector, execute, polls
+from emu.execute import PC_MASK, STOPS, execute, polls
+from emu.register_checks import AGPR, UnsupportedForm, check_scalar, check_vector
 from emu.registers import EXEC, M0, VCC
+from emu.state import Transfer
 from gfx950.isa.encoding import Decoded, DecodeError, decode
 from gfx950.isa.mode_registers import MODE
 from gfx950.lanes import ALL_LANES, U32, U64, Lanes, Mask, Mode

@@ -9,10 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.engines.numpy_engine import NumpyEngine
-from emu.execute import AGPR, Transfer, check_scalar, check_vector, execute
+from emu.execute import execute
 from emu.memory import Memory
 from emu.numpy_memory import GlobalLanes, LdsLanes, ScalarReads
+from emu.register_checks import AGPR, check_scalar, check_vector
 from emu.registers import EXEC, HARDWARE_REGISTERS, M0
+from emu.state import Transfer
 from gfx950.isa.encoding import Decoded
 from gfx950.isa.mode_registers import MODE
 from gfx950.lanes import ALL_LANES, Engine, Mode

@@ -10,8 +10,8 @@ import pytest
 
 from emu import host_memory
 from emu.engines.host_engine import native_order
-from emu.execute import FLOAT_PAIRS
 from emu.memory import Memory
+from emu.operands import FLOAT_PAIRS
 from emu.resident import aligned
 from emu.translate import MEMORY_FUNCTIONS, SCC, SCRATCH_BYTES, SGPRS, WAVE_BYTES, Block, function_name, module_text
 from emu.wave import Wave

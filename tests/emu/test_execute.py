@@ -5,8 +5,8 @@ import random
 import numpy as np
 import pytest
 
-from emu.execute import EXEC, M0, VCC
 from emu.memory import Memory
+from emu.registers import EXEC, M0, VCC
 from emu.wave import Wave
 from gfx950.isa.encoding import DecodeError, decode
 

@@ -9,8 +9,8 @@ import pytest
 from kernel_builds import compile_c
 
 from emu.dispatch import Device
-from emu.execute import UnsupportedForm
 from emu.memory import Memory
+from emu.register_checks import UnsupportedForm
 from emu.wave import Wave
 from gfx950.isa.encoding import decode
 from gfx950.lanes import Mode

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from emu.execute import UnsupportedForm
+from emu.register_checks import UnsupportedForm
 from emu.wave import Wave
 from gfx950.isa.encoding import decode
 

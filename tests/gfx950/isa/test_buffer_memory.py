@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from emu.errors import MemoryFault
-from emu.execute import UnsupportedForm
 from emu.memory import Memory
+from emu.register_checks import UnsupportedForm
 from emu.wave import Wave
 from gfx950.isa import buffer_addressing
 from gfx950.isa.buffer_addressing import DEFAULT, BufferModel, use_model

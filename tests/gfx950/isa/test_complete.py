@@ -7,7 +7,7 @@ import re
 import pytest
 from find_mnemonics import read_table
 
-from emu.execute import UnsupportedForm
+from emu.register_checks import UnsupportedForm
 from emu.wave import Wave
 from gfx950.isa.encoding import decode
 from gfx950.isa.registry import load

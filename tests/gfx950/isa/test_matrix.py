@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from emu.execute import UnsupportedForm
+from emu.register_checks import UnsupportedForm
 from emu.wave import Wave
 from gfx950.arithmetic.mfma_shapes import SHAPES, kind_of
 from gfx950.arithmetic.native import NATIVES

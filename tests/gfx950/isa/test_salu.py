@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from emu.execute import EXEC, VCC
+from emu.registers import EXEC, VCC
 from emu.wave import Wave
 from gfx950.isa.encoding import ENCODINGS, decode
 from gfx950.isa.registry import load, lookup

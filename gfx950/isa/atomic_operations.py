@@ -5,12 +5,28 @@ Each works on one lane at a time, the memory calls them in ascending lanes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from gfx950.evidence import Evidence, rule
+from gfx950.evidence import Evidence, Rule, rule
 from gfx950.isa.lane_arithmetic import EXACT, NEAREST, with_mode
-from gfx950.lanes import F16, F32, F64, I32, I64, MANTISSA_BITS, U16, U32, U64, Float, Mask, infinity_bits
+from gfx950.lanes import (
+    B128,
+    F16,
+    F32,
+    F64,
+    I32,
+    I64,
+    MANTISSA_BITS,
+    U16,
+    U32,
+    U64,
+    Float,
+    Mask,
+    infinity_bits,
+    join,
+    split,
+)
 
 ORDER = rule(
     "atomic.order",
@@ -144,6 +160,25 @@ def integer_type(signed: bool, width: int) -> Any:
     return {(True, 32): I32, (True, 64): I64, (False, 32): U32, (False, 64): U64}[signed, width]
 
 
+def integer_atomics() -> Iterator[tuple[str, int, Any, Operation]]:
+    """What scalar and vector memory both have: name, number in the family of opcodes, the datum's type, operation.
+
+    Numbers 1 and 33 are CMPSWAP and CMPSWAP_X2.
+    """
+    for width, first, suffix in ((32, 0, ""), (64, 32, "_x2")):
+        yield f"swap{suffix}", first, integer_type(False, width), exchange
+        for index, (name, signed, operation) in enumerate(INTEGER):
+            yield f"{name}{suffix}", first + 2 + index, integer_type(signed, width), operation
+
+
+def compared_and_new(data: U64 | B128) -> tuple[Any, Any]:
+    """The operands of `compare_exchange` in the data registers of a CMPSWAP, which have the new datum first."""
+    if isinstance(data, U64):
+        new, compare = split(data)
+        return compare, new
+    return join(data[2], data[3]), join(data[0], data[1])
+
+
 def float_add(t: Any, s: Any) -> Any:
     """t + s to nearest even, denormals by MODE. [rule atomic.lds_denorm]"""
     with with_mode(t.engine, **NEAREST):
@@ -245,3 +280,16 @@ def compare_exchange_float(t: Float, compare: Float, new: Float) -> Float:
 
 
 FLOATS: dict[int, Any] = {32: F32, 64: F64}
+
+
+def vector_atomics() -> Iterator[tuple[str, int, Any, Operation, tuple[Rule, ...]]]:
+    """What FLAT, GLOBAL and MUBUF have, but for CMPSWAP: name, opcode, the datum's type, operation, further rules."""
+    for name, number, kind, operation in integer_atomics():
+        yield name, 64 + number, kind, operation, ()
+    adds = (FLOAT_ADD, MEMORY_DENORM)
+    yield "add_f32", 77, F32, float_add_exact, adds
+    yield "pk_add_f16", 78, U32, PK_ADD_F16, adds
+    yield "add_f64", 79, F64, float_add_exact, adds
+    yield "min_f64", 80, F64, MIN_FLOAT, (FLOAT_ORDER,)
+    yield "max_f64", 81, F64, MAX_FLOAT, (FLOAT_ORDER,)
+    yield "pk_add_bf16", 82, U32, PK_ADD_BF16, adds

@@ -8,12 +8,12 @@ function here takes both. An element is at most four dwords, a component at most
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from gfx950.evidence import Evidence, rule
 from gfx950.isa.buffer_addressing import Buffer, model
+from gfx950.isa.lane_arithmetic import EXACT, with_mode
 from gfx950.lanes import F16, F32, F64, I16, I32, U16, U32, U64, Engine, Float, Mask
 
 FIELDS = rule(
@@ -76,17 +76,6 @@ NUMBERS = (UNORM, SNORM, USCALED, SSCALED)  # fixed-point numbers, floats in reg
 ROUNDER = 1.5 * 2.0**52
 
 Code = int | U32
-
-
-@contextmanager
-def _exact(engine: Engine) -> Iterator[None]:
-    """Conversions round to nearest even and keep denormals, whatever MODE says."""
-    before = engine.mode
-    engine.mode = replace(before, round32=0, round16_64=0, denorm32=3, denorm16_64=3)
-    try:
-        yield
-    finally:
-        engine.mode = before
 
 
 def _looked_up(code: Code, table: Sequence[int], engine: Engine) -> U32:
@@ -192,7 +181,7 @@ def load_format(buffer: Buffer, element: ElementFormat, count: int, d16: bool = 
 
 def unpacked(words: Sequence[U32], element: ElementFormat, count: int, d16: bool = False) -> list[U32]:
     """`count` components of elements in four dwords, each as a register holds it or, with d16, as 16 low bits."""
-    with _exact(element.engine):
+    with with_mode(element.engine, **EXACT):  # to nearest even, with denormals, whatever MODE says
         fields = [_loaded(words, element, component, d16) for component in range(COMPONENTS)]
         return [_selected(fields, element, component, d16) for component in range(count)]
 
@@ -283,7 +272,7 @@ def store_format(buffer: Buffer, element: ElementFormat, components: Sequence[U3
 def packed(components: Sequence[U32], element: ElementFormat, d16: bool = False) -> list[U32]:
     """The four dwords of the elements that the components make; the inverse of `unpacked`."""
     words = [U32.constant(element.engine, 0).splat() for _ in range(COMPONENTS)]
-    with _exact(element.engine):
+    with with_mode(element.engine, **EXACT):  # to nearest even, with denormals, whatever MODE says
         for number in range(COMPONENTS):
             value = _source(element, components, number)
             if value is None:

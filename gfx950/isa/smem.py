@@ -6,14 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gfx950.evidence import Evidence, rule
-from gfx950.isa.atomic_operations import (
-    ALIGNMENT,
-    INTEGER,
-    Operation,
-    compare_exchange,
-    exchange,
-    integer_type,
-)
+from gfx950.isa.atomic_operations import ALIGNMENT, Operation, compare_exchange, compared_and_new, integer_atomics
 from gfx950.isa.registry import Instruction, Scalar, smem
 from gfx950.lanes import B128, B256, B512, U32, U64, join, split
 
@@ -259,40 +252,35 @@ def _atomic(name: str, opcode: int, kind: Any, operation: Operation) -> None:
     smem(f"s_buffer_atomic_{name}", opcode - 64, rules=(ALIGNMENT, BUFFER_RANGE))(buffer_body)
 
 
-for _width, _first, _suffix in ((32, 128, ""), (64, 160, "_x2")):
-    _atomic(f"swap{_suffix}", _first, integer_type(False, _width), exchange)
-    for _index, (_name, _signed, _operation) in enumerate(INTEGER):
-        _atomic(f"{_name}{_suffix}", _first + 2 + _index, integer_type(_signed, _width), _operation)
+for _name, _number, _type, _operation in integer_atomics():
+    _atomic(_name, 128 + _number, _type, _operation)
 
 
 @smem("s_atomic_cmpswap", 129, rules=(ALIGNMENT,))
 def s_atomic_cmpswap(memory: Scalar, address: U64, data0: U64, glc: int) -> U32 | None:
     """t == second data register ? first data register : t; D = the old t if GLC. [12.6]"""
-    new, compare = split(data0)
-    old = memory.atomic(address, [compare, new], compare_exchange)
+    old = memory.atomic(address, compared_and_new(data0), compare_exchange)
     return old if glc else None
 
 
 @smem("s_atomic_cmpswap_x2", 161, rules=(ALIGNMENT,))
 def s_atomic_cmpswap_x2(memory: Scalar, address: U64, data0: B128, glc: int) -> U64 | None:
     """t == second pair of data registers ? first pair : t; D = the old t if GLC. [12.6]"""
-    new, compare = join(data0[0], data0[1]), join(data0[2], data0[3])
-    old = memory.atomic(address, [compare, new], compare_exchange)
+    old = memory.atomic(address, compared_and_new(data0), compare_exchange)
     return old if glc else None
 
 
 @smem("s_buffer_atomic_cmpswap", 65, rules=(ALIGNMENT, BUFFER_RANGE))
 def s_buffer_atomic_cmpswap(memory: Scalar, sbase: B128, smem_offset: U64, data0: U64, glc: int) -> U32 | None:
     """S_ATOMIC_CMPSWAP in a buffer. [12.6]"""
-    (new, compare), (address, available) = split(data0), _place(sbase, smem_offset)
-    old = memory.atomic(address, [compare, new], compare_exchange, available >= 1)
+    address, available = _place(sbase, smem_offset)
+    old = memory.atomic(address, compared_and_new(data0), compare_exchange, available >= 1)
     return old if glc else None
 
 
 @smem("s_buffer_atomic_cmpswap_x2", 97, rules=(ALIGNMENT, BUFFER_RANGE))
 def s_buffer_atomic_cmpswap_x2(memory: Scalar, sbase: B128, smem_offset: U64, data0: B128, glc: int) -> U64 | None:
     """S_ATOMIC_CMPSWAP_X2 in a buffer. [12.6]"""
-    new, compare = join(data0[0], data0[1]), join(data0[2], data0[3])
     address, available = _place(sbase, smem_offset)
-    old = memory.atomic(address, [compare, new], compare_exchange, available >= 2)
+    old = memory.atomic(address, compared_and_new(data0), compare_exchange, available >= 2)
     return old if glc else None

@@ -194,7 +194,7 @@ class CodeObject:
             return next(iter(self.kernels.values()))
         if name is None:
             raise CodeObjectError(f"the code object has {len(self.kernels)} kernels, so name one: {names}")
-        if name in self.kernels:
+        if isinstance(name, str) and name in self.kernels:
             return self.kernels[name]
         near = difflib.get_close_matches(str(name), self.kernels, 1)
         raise CodeObjectError(

@@ -32,6 +32,7 @@ DEFAULT_QUANTUM = 32  # instructions a wave runs before the next one's turn [fac
 RANDOM_BLOCK = 4  # instructions of a block under a random schedule: a turn ends between blocks
 TO_BARRIER = 1 << 62  # a quantum that no program uses up
 DEFAULT_STEP_LIMIT = 1 << 40
+LARGEST_THREADS = 1024
 
 
 @dataclass
@@ -92,7 +93,10 @@ class RunOptions:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise LaunchError(f"{name} is {value!r}", expected="a whole number from 1 on")
+        if self.threads > LARGEST_THREADS:
+            raise LaunchError(f"threads is {self.threads}", expected=f"at most {LARGEST_THREADS}, one for each core")
         _check_watch(self.watch)
+        _check_observers(self.observers)
         if self.seed is not None and (isinstance(self.seed, bool) or not isinstance(self.seed, int)):
             raise LaunchError(f"seed is {self.seed!r}", expected="a whole number, or None for turns of equal length")
         if self.observers and self.engine != "numpy":
@@ -102,8 +106,19 @@ class RunOptions:
             )
 
 
+def _check_observers(observers: object) -> None:
+    known = isinstance(observers, tuple | list) and all(hasattr(o, "before") and hasattr(o, "after") for o in observers)
+    if not known:
+        raise LaunchError(
+            f"observers is {observers!r}",
+            expected="a tuple of observers, which have the methods before and after",
+            advice="see emu.observers; a single one is written (observer,)",
+        )
+
+
 def _check_watch(watch: object) -> None:
     pair = isinstance(watch, tuple) and len(watch) == 2 and all(isinstance(n, int | np.integer) for n in watch)
+    pair = pair and all(0 <= n < 1 << 64 for n in watch)  # type: ignore[attr-defined]
     if watch is not None and not pair:
         raise LaunchError(
             f"watch is {watch!r}",

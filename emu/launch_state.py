@@ -118,7 +118,8 @@ rule(
 
 def _dimensions(value: int | Sequence[int], what: str) -> Dimensions:
     numbers = list(value) if isinstance(value, Sequence) else [value]
-    good = 1 <= len(numbers) <= 3 and all(isinstance(n, int | np.integer) for n in numbers)
+    whole = all(isinstance(n, int | np.integer) and not isinstance(n, bool | np.timedelta64) for n in numbers)
+    good = 1 <= len(numbers) <= 3 and whole and not isinstance(value, bytes)
     if not good or any(not 1 <= n <= LARGEST_GRID for n in numbers):
         raise LaunchError(
             f"the {what} is {value!r}",
@@ -244,15 +245,21 @@ def build_kernarg(
 
 
 def _overrides(kernel: Kernel, hidden: Mapping[str, int]) -> dict[str, int]:
+    if not isinstance(hidden, Mapping) or not all(isinstance(n, int | np.integer) for n in hidden.values()):
+        raise LaunchError(
+            f"the hidden arguments are {_shown(hidden)}",
+            expected='whole numbers by name, such as {"hidden_grid_dims": 1}',
+            kernel=kernel.name,
+        )
     kinds = sorted({a.value_kind for a in kernel.arguments if a.hidden})
-    unknown = sorted(set(hidden) - set(kinds))
+    unknown = sorted(str(name) for name in set(hidden) - set(kinds))
     if unknown:
         raise LaunchError(
             f"the kernel has no hidden argument {', '.join(unknown)}",
             expected=f"some of: {', '.join(kinds) or 'none, it takes no hidden arguments'}",
             kernel=kernel.name,
         )
-    return dict(hidden)
+    return {name: int(number) for name, number in hidden.items()}
 
 
 def _hidden_values(geometry: Geometry, dynamic_lds: int, queue_address: int) -> dict[str, int]:

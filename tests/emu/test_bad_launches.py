@@ -34,6 +34,15 @@ def module():
         (lambda k, x: k[1, 64](x, dynamic_lds="all"), r"asks for 0 \+ 'all' bytes of LDS"),
         (lambda k, x: k[1, 64](x, dynamic_lds=1.5), r"asks for 0 \+ 1\.5 bytes of LDS"),
         (lambda k, x: k[1, 64](x, watch=5), "5 cannot be watched"),
+        (lambda k, x: k[1, 64](x, hidden=5), "the hidden arguments are 5"),
+        (
+            lambda k, x: k[1, 64](x, hidden={"hidden_grid_dims": "1"}),
+            r"the hidden arguments are \{'hidden_grid_dims': '1'",
+        ),
+        (lambda k, x: k[1, 64](x, hidden={1: 1}), "the kernel has no hidden argument 1"),
+        (lambda k, x: k[b"12", 64](x), r"the grid \(workgroups\) is b'12'"),
+        (lambda k, x: k[True, 64](x), r"the grid \(workgroups\) is True"),
+        (lambda k, x: k[1, np.timedelta64(64)](x), "the block is .*timedelta"),
         (lambda k, x: k[1, 64](x, watch=(x, "a")), "byte 'a' of the watched array cannot be watched"),
         (lambda k, x: k[1, 64](x, watch=(None, 0)), "cannot be watched"),
         (lambda k, x: k[1, 64]([1]), r"got list \[1\]"),
@@ -55,6 +64,12 @@ def test_launches_without_sense(module, launch, message):
 def test_a_geometry_is_checked_however_it_is_made(grid, block):
     with pytest.raises(LaunchError, match=r"the (grid|block).* is "):
         Geometry(grid, block)
+
+
+@pytest.mark.parametrize("name", [[], {}, 5, ("increment",)])
+def test_a_kernel_is_asked_for_by_its_name(module, name):
+    with pytest.raises(CodeObjectError, match=r"no kernel .* in the code object\n  expected: one of: "):
+        module[name]
 
 
 def test_whatever_stops_a_launch_unmaps_its_blocks(module, monkeypatch):

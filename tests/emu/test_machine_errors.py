@@ -202,6 +202,11 @@ def test_too_much_lds():
         ({"quantum": -1}, "quantum is -1"),
         ({"step_limit": 1.5}, "step_limit is 1.5"),
         ({"observers": (BankConflicts(),)}, "observers see single instructions"),
+        ({"observers": 5, "engine": "numpy"}, "observers is 5.*which have the methods before and after"),
+        ({"observers": (1,), "engine": "numpy"}, r"observers is \(1,\)"),
+        ({"threads": 10**9}, "threads is 1000000000.*at most 1024"),
+        ({"watch": (-1, 8)}, r"watch is \(-1, 8\)"),
+        ({"watch": (0, 1 << 64)}, "watch is "),
     ],
 )
 def test_options_that_mean_nothing(options, message):

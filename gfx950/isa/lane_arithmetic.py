@@ -58,7 +58,7 @@ ARITHMETIC_F16 = (*ARITHMETIC, FP16_OVFL)
 LEGACY_MULTIPLY_ADD = rule(
     "valu.mad_f16",
     Evidence.spec,
-    "CDNA4 ISA 12.7 V_MAC_F16, V_MADMK_F16, 12.11 V_MAD_F16",
+    "CDNA4 ISA 12.7 V_MAC_F16, V_MADMK_F16, 12.11 V_MAD_F16: separate operations, 1 ULP, denormals flushed",
     "The f16 multiply-adds that are not fused round the product and the sum, and flush denormals of operands and"
     " results.",
 )

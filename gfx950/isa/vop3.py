@@ -70,6 +70,12 @@ MINIMUM_MAXIMUM = (
     ),
     FLOAT_DENORM,
 )
+MAD_LEGACY = rule(
+    "valu.mad_legacy_f16",
+    Evidence.chosen,
+    "CDNA4 ISA 12.11 V_MAD_LEGACY_F16 says nothing of denormals and accuracy",
+    "V_MAD_LEGACY_F16 rounds and flushes as V_MAD_F16 does.",
+)
 DIVISION = rule(
     "valu.division",
     Evidence.chosen,
@@ -921,7 +927,7 @@ def v_ldexp_f64(src0: F64, src1: I32) -> F64:
 # ---- 16-bit forms that clear the other half --------------------------------------------------------------------------
 
 
-@vop3("v_mad_legacy_f16", 0x1EA, rules=(LEGACY_MULTIPLY_ADD, *ARITHMETIC_F16))
+@vop3("v_mad_legacy_f16", 0x1EA, rules=(MAD_LEGACY, LEGACY_MULTIPLY_ADD, *ARITHMETIC_F16))
 def v_mad_legacy_f16(src0: F16, src1: F16, src2: F16) -> F16:
     """D = S0 * S1 + S2, not fused; the other half becomes zero. [12.11]"""
     return multiply_add(src0, src1, src2)

@@ -11,6 +11,7 @@ Engines: "host" (translated code, quick) and "numpy" (one instruction at a time,
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from os import PathLike
@@ -158,6 +159,7 @@ class Module:
         self.device = device
         self.code = place(loaded, device.memory)
         self._machines: dict[tuple[str, str, int], Machine] = {}
+        self._lock = threading.Lock()
 
     def __getitem__(self, name: str) -> LaunchableKernel:
         return LaunchableKernel(self, self.code.kernel(name))
@@ -172,9 +174,10 @@ class Module:
         longest = min(options.quantum, DEFAULT_QUANTUM if options.seed is None else RANDOM_BLOCK)
         longest = longest if options.engine == "host" else 0
         key = (kernel.name, options.engine, longest)
-        if key not in self._machines:
-            self._machines[key] = _machine(options.engine, self.device.memory, self.code, kernel, longest)
-        return self._machines[key]
+        with self._lock:
+            if key not in self._machines:
+                self._machines[key] = _machine(options.engine, self.device.memory, self.code, kernel, longest)
+            return self._machines[key]
 
 
 def _options(options: RunOptions | None) -> RunOptions | None:

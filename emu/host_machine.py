@@ -68,7 +68,7 @@ from emu.translate import (
     mode_key,
     module_text,
 )
-from gfx950.host_code import HostCode, Translation
+from gfx950.host_code import HostCode, Translation, once
 from gfx950.isa.buffer_addressing import model as buffer_model
 from gfx950.isa.encoding import DecodeError, decode
 from gfx950.isa.mode_registers import MODE
@@ -408,7 +408,7 @@ class HostWorkgroup:
         return Watch(self.workgroup, wave, lane, pc, name, kernel.name, pc - kernel.entry)
 
 
-@functools.cache
+@once
 def _driver() -> HostCode:
     code = HostCode(opt=2)
     code.add(lambda: Translation(DRIVER), f"driver|{hashlib.sha256(DRIVER.encode()).hexdigest()}")

@@ -7,11 +7,10 @@ anything. They may overwrite the addresses of inactive lanes.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 
 from emu.translate import MEMORY_FUNCTIONS, MODE_TABLES, RANDOM
-from gfx950.host_code import HostCode, Translation
+from gfx950.host_code import HostCode, Translation, once
 
 LDS, LDS_BYTES, TABLE = range(3)
 FAULT_LANE, FAULT_ADDRESS, FAULT_BYTES, FAULT_KIND, FAULT_LANES = range(3, 8)
@@ -26,14 +25,14 @@ LATE_NUMBER, LATE_ACTIVE, LATE_NBYTES, LATE_ADDRESSES, LATE_DATA = 0, 8, 16, 64,
 READABLE, WRITABLE, UNALIGNED = 1, 2, 4  # kinds of fault: not readable, not writable, an atomic off its alignment
 
 
-@functools.cache
+@once
 def functions() -> dict[str, int]:
     """The addresses of the memory functions by name."""
     code = _compiled()
     return {name: code.address(name) for name in MEMORY_FUNCTIONS}
 
 
-@functools.cache
+@once
 def _compiled() -> HostCode:
     """The functions compiled, or loaded from the cache of translations."""
     from emu.host_memory_text import TEXT

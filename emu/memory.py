@@ -7,6 +7,7 @@ checks an access. Region 0 belongs to nobody: null pointers and 32-bit values fa
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 
 import numpy as np
@@ -111,11 +112,13 @@ class Memory:
         self._bytes: dict[int, Bytes] = {}  # by first region; also keeps the caller's arrays alive
         self._buffers: dict[int, Buffer] = {}  # by region
         self._gone: dict[int, Buffer] = {}  # unmapped ones, for messages
+        self._lock = threading.RLock()  # of what `map` and `unmap` change: launches may run on several threads
 
     @property
     def buffers(self) -> tuple[Buffer, ...]:
         """The mapped buffers in order of address."""
-        return tuple(self._buffers[number] for number in sorted(self._bytes))
+        with self._lock:
+            return tuple(self._buffers[number] for number in sorted(self._bytes))
 
     def map(self, array: npt.NDArray[np.generic], writable: bool = True, name: str | None = None) -> int:
         """Maps a C-contiguous numpy array in place and returns its device address; the array is kept alive.
@@ -125,11 +128,14 @@ class Memory:
         """
         label = name if name is not None else f"buffer{self._next}"
         data = _as_bytes(array, label, writable)
-        buffer = self._place(Buffer(label, 0, data.size, writable))
-        host = data.ctypes.data
+        with self._lock:
+            return self._enter(Buffer(label, 0, data.size, writable), data)
+
+    def _enter(self, wanted: Buffer, data: Bytes) -> int:
+        buffer, host = self._place(wanted), data.ctypes.data
         for index, number in enumerate(buffer.regions):
             skipped = index * REGION_BYTES
-            flags = READABLE | (WRITABLE if writable else 0)
+            flags = READABLE | (WRITABLE if wanted.writable else 0)
             self.table[number, :3] = host + skipped, data.size - skipped, flags
             self._buffers[number] = buffer
         self._bytes[buffer.regions.start] = data
@@ -148,14 +154,15 @@ class Memory:
     def unmap(self, address: int) -> None:
         """Takes away the buffer that starts at `address`; its addresses come up again only when all others are used."""
         _check_address("unmap", address)
-        buffer = self._owner(address)
-        if buffer is None or buffer.address != address:
-            raise ValueError(f"unmap({address:#x}): no buffer starts there: {self.describe(address)}")
-        for number in buffer.regions:
-            self.table[number] = 0
-            del self._buffers[number]
-            self._gone[number] = buffer
-        del self._bytes[buffer.regions.start]
+        with self._lock:
+            buffer = self._owner(address)
+            if buffer is None or buffer.address != address:
+                raise ValueError(f"unmap({address:#x}): no buffer starts there: {self.describe(address)}")
+            for number in buffer.regions:
+                self.table[number] = 0
+                del self._buffers[number]
+                self._gone[number] = buffer
+            del self._bytes[buffer.regions.start]
 
     def view(self, address: int, nbytes: int) -> Bytes:
         """`nbytes` bytes at a device address as a numpy view of the buffer itself, for the host's use.

@@ -9,12 +9,27 @@ import json
 import os
 import platform
 import tempfile
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+T = TypeVar("T")
 VERSION = "2"  # part of every cache key: change it when emitted code or the form of the files changes meaning
+
+
+def once(make: Callable[[], T]) -> Callable[[], T]:
+    """The function's one value, made once whichever threads ask first: `functools.cache` would let each make its own,
+    and what the losers made, code that they may already call, would be freed."""
+    lock, kept = threading.RLock(), functools.cache(make)
+
+    @functools.wraps(make)
+    def value() -> T:
+        with lock:
+            return kept()
+
+    return value
 
 
 @dataclass(frozen=True)
@@ -45,13 +60,15 @@ class HostCode:
         version = ".".join(map(str, llvm.llvm_version_info))
         self.key = "|".join((VERSION, cpu, features, str(opt), version, platform.machine()))
         self.engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), self.machine)
+        self.lock = threading.RLock()
 
     def add(self, make: Callable[[], Translation], key: str | None) -> dict[str, Any]:
         """Makes the functions of a module available and returns its notes. make() runs only when `key` is not kept;
         what has no key is not kept."""
         notes, data = self._made(make) if key is None else self._kept(make, key)
-        self.engine.add_object_file(self.llvm.object_file.ObjectFileRef.from_data(data))
-        self.engine.finalize_object()
+        with self.lock:
+            self.engine.add_object_file(self.llvm.object_file.ObjectFileRef.from_data(data))
+            self.engine.finalize_object()
         return notes
 
     def _made(self, make: Callable[[], Translation]) -> tuple[dict[str, Any], bytes]:

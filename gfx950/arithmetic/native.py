@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from gfx950.host_code import HostCode, Translation
+from gfx950.host_code import HostCode, Translation, once
 from gfx950.lanes import LANES
 
 Body = Callable[[Any, Any, Any], None]
@@ -176,12 +176,12 @@ done:
 """
 
 
-@functools.cache
+@once
 def _host_code() -> HostCode:
     return HostCode(opt=3)
 
 
-@functools.cache
+@once
 def _item_loop() -> Callable[..., None]:
     """The loop that runs a native over many items."""
     code = _host_code()

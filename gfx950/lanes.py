@@ -721,6 +721,24 @@ class B1024(Words):
     count = 32
 
 
+# The untyped operands by how many registers they have.
+REGISTERS: dict[int, Any] = {1: U32, 2: U64, 3: B96, 4: B128, 6: B192, 8: B256, 16: B512, 32: B1024}
+
+
+def registers_of(value: Any) -> tuple[U32, ...]:
+    """The 32-bit registers of a value of 32, 64 or more bits, lowest first."""
+    if isinstance(value, Words):
+        return value.words
+    return split(value) if value.width == 64 else (value,)
+
+
+def in_registers(registers: Sequence[U32]) -> Any:
+    """The inverse of `registers_of`: a U32, a U64 or a run."""
+    if len(registers) == 1:
+        return registers[0]
+    return join(*registers) if len(registers) == 2 else REGISTERS[len(registers)](registers)
+
+
 def fma(a: L, b: L | float, c: L | float) -> L:
     """a * b + c with one rounding; the three of one float type."""
     return a._op("fma", b, c)

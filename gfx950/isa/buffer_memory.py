@@ -14,7 +14,7 @@ from gfx950.isa.buffer_addressing import Buffer as BufferAccess
 from gfx950.isa.buffer_formats import ElementFormat, load_format, pack_halves, store_format, unpack_halves
 from gfx950.isa.registry import Lds, Place, mtbuf, mubuf, mubuf_lds
 from gfx950.isa.subword import D16, set_high, set_low, sign_extend
-from gfx950.lanes import B96, B128, LANES, U32, U64, join, split, static_lanes
+from gfx950.lanes import B96, B128, LANES, REGISTERS, U32, U64, in_registers, join, registers_of, split, static_lanes
 
 Buffer = Annotated[BufferAccess, Place("buffer")]
 
@@ -197,33 +197,20 @@ _to_lds("dwordx4", 23, 4, lambda buffer: buffer.load(16))
 
 # ---- FORMAT, MUBUF and MTBUF -----------------------------------------------------------------------------------------
 
-_REGISTERS: dict[int, Any] = {1: U32, 2: U64, 3: B96, 4: B128}  # by how many
-
-
-def _as_operand(words: Sequence[U32]) -> Any:
-    kind = _REGISTERS[len(words)]
-    return words[0] if kind is U32 else join(*words) if kind is U64 else kind(words)
-
-
-def _words(operand: Any) -> Sequence[U32]:
-    if isinstance(operand, U32):
-        return [operand]
-    return split(operand) if isinstance(operand, U64) else operand.words
-
 
 def _load_halves(halves: Sequence[U32], old: Any) -> Any:
     """D16 components two a register; the high half that an odd count leaves is kept."""
-    kept = [unpack_halves(word)[1] for word in _words(old)]
+    kept = [unpack_halves(word)[1] for word in registers_of(old)]
     padded = [*halves, *kept[-1:]] if len(halves) % 2 else halves
-    return _as_operand([pack_halves(*padded[i : i + 2]) for i in range(0, len(padded), 2)])
+    return in_registers([pack_halves(*padded[i : i + 2]) for i in range(0, len(padded), 2)])
 
 
 def _load_body(components: int, d16: bool) -> Callable[..., Any]:
     """The body of a FORMAT load, MUBUF or MTBUF."""
-    kind = _REGISTERS[(components + 1) // 2 if d16 else components]
+    kind = REGISTERS[(components + 1) // 2 if d16 else components]
 
     def whole(buffer: BufferAccess) -> Any:
-        return _as_operand(load_format(buffer, ElementFormat.of(buffer), components))
+        return in_registers(load_format(buffer, ElementFormat.of(buffer), components))
 
     def halves(buffer: BufferAccess, vdst: Any) -> Any:
         return _load_halves(load_format(buffer, ElementFormat.of(buffer), components, d16=True), vdst)
@@ -238,10 +225,10 @@ def _load_body(components: int, d16: bool) -> Callable[..., Any]:
 
 def _store_body(components: int, d16: bool) -> Callable[..., Any]:
     """The body of a FORMAT store, MUBUF or MTBUF."""
-    kind = _REGISTERS[(components + 1) // 2 if d16 else components]
+    kind = REGISTERS[(components + 1) // 2 if d16 else components]
 
     def body(buffer: BufferAccess, data0: Any) -> None:
-        words = _words(data0)
+        words: Sequence[U32] = registers_of(data0)
         if d16:
             words = [half for word in words for half in unpack_halves(word)][:components]
         store_format(buffer, ElementFormat.of(buffer), words, d16)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gfx950.evidence import Evidence, rule
 from gfx950.isa.registry import Exec, ToSrc0, ds, vop1
-from gfx950.lanes import U32, lanes_of, static_mask
+from gfx950.lanes import LANES, U32, lanes_of, static_mask
 
 SWAP_EXEC = rule(
     "permlane_swap.exec",
@@ -22,8 +22,8 @@ INACTIVE_SOURCE = rule(
 
 def _swapped_rows(vdst: U32, src0: U32, rows: int) -> tuple[U32, U32]:
     """Exchanges the upper half of every 2 * `rows` lanes of vdst with the lower half of src0."""
-    upper = static_mask(vdst.engine, [bool(lane & rows) for lane in range(64)])
-    other = [lane ^ rows for lane in range(64)]
+    upper = static_mask(vdst.engine, [bool(lane & rows) for lane in range(LANES)])
+    other = [lane ^ rows for lane in range(LANES)]
     return upper.select(src0.permute(other), vdst), upper.select(src0, vdst.permute(other))
 
 
@@ -56,7 +56,7 @@ def swizzle_source(offset: int, lane: int) -> int:
 @ds("ds_swizzle_b32", 61, intrinsic="llvm.amdgcn.ds.swizzle", rules=(INACTIVE_SOURCE,))
 def ds_swizzle_b32(addr: U32, exec: Exec, offset: int) -> U32:
     """D = the lane the offset's pattern names, of the register in the ADDR field. [12.12]"""
-    return lanes_of(exec).select(addr, 0).permute([swizzle_source(offset, lane) for lane in range(64)])
+    return lanes_of(exec).select(addr, 0).permute([swizzle_source(offset, lane) for lane in range(LANES)])
 
 
 @ds("ds_permute_b32", 62, intrinsic="llvm.amdgcn.ds.permute", rules=(INACTIVE_SOURCE,))
@@ -66,7 +66,7 @@ def ds_permute_b32(addr: U32, data0: U32, exec: Exec, offset: int) -> U32:
     senders = exec.splat()  # in lane n: the lanes that push to n
     for bit in range(6):
         ones = (((target >> bit) & 1) != 0).ballot()
-        wanted = static_mask(addr.engine, [bool(lane >> bit & 1) for lane in range(64)])
+        wanted = static_mask(addr.engine, [bool(lane >> bit & 1) for lane in range(LANES)])
         senders = senders & wanted.select(ones.splat(), (~ones).splat())
     highest = (63 - senders.clz()).to(U32)
     return (senders == 0).select(0, data0.gather(highest))

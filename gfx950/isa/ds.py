@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from gfx950.evidence import Evidence, rule
 from gfx950.isa.registry import Instruction, Lds, ds
 from gfx950.isa.subword import D16, set_high, set_low, sign_extend
-from gfx950.lanes import B96, B128, U32, U64, Mask, join, split, static_lanes, static_mask
+from gfx950.lanes import B96, B128, LANES, U32, U64, Mask, join, split, static_lanes, static_mask
 
 ADDRESS = rule(
     "lds.address",
@@ -259,7 +259,7 @@ def ds_read_b128(lds: Lds, addr: U32, offset: int) -> B128:
 
 
 def _lane_address(m0: U32, offset: int) -> U32:
-    return (m0 & 0xFFFF) + offset + static_lanes(m0.engine, [4 * lane for lane in range(64)])
+    return (m0 & 0xFFFF) + offset + static_lanes(m0.engine, [4 * lane for lane in range(LANES)])
 
 
 def _pick(words: Sequence[U32], here: Sequence[Mask]) -> U32:
@@ -273,12 +273,12 @@ def _pick(words: Sequence[U32], here: Sequence[Mask]) -> U32:
 def _transposed(words: Sequence[U32], width: int) -> tuple[U32, ...]:
     """Element j of lane q is element q mod E of lane 16 j / E + q / E, in each 16 lanes. [rule lds.transpose]"""
     engine, elements = words[0].engine, 32 * len(words) // width
-    position = [lane % 16 % elements * width for lane in range(64)]
+    position = [lane % 16 % elements * width for lane in range(LANES)]
     here = [static_mask(engine, [p // 32 == n for p in position]) for n in range(len(words))]
     shift = static_lanes(engine, [p % 32 for p in position]).to(U64)
     result = [U32.constant(engine, 0) for _ in words]
     for j in range(elements):
-        source = [lane // 16 * 16 + 16 // elements * j + lane % 16 // elements for lane in range(64)]
+        source = [lane // 16 * 16 + 16 // elements * j + lane % 16 // elements for lane in range(LANES)]
         moved = [word.permute(source) for word in words]
         pair = join(_pick(moved, here), _pick((*moved[1:], moved[-1]), here))
         _insert(result, (pair >> shift).to(U32) & (1 << width) - 1, j * width, width)

@@ -105,7 +105,8 @@ MAI = Encoding("MAI", 8, 0x1A7, 23, {
 })
 # V_MFMA_LD_SCALE_B32 before a scaled MFMA. [13.3.6, and the prose of 7.2.1; the table of 7.2.1 prints another] LLVM
 # sets the third OP_SEL_HI bit of one that it writes alone.
-SCALE_PREFIX = 0x1A7 << 23 | 0x2C << 16
+LOAD_SCALE = 0x2C  # its opcode
+SCALE_PREFIX = 0x1A7 << 23 | LOAD_SCALE << 16
 SCALE_PREFIX_MASK = 0xFFFF87FF
 DPP = Encoding("DPP", 4, 0, 32, {
     "src0": (0, 8), "ctrl": (8, 9), "bound_ctrl": (19, 1), "src0_neg": (20, 1), "src0_abs": (21, 1),
@@ -206,7 +207,7 @@ def blank(instruction: Instruction, form: str, extra: str = "") -> Decoded:
         extra_fields = DPP if extra == "dpp" else SDWAB if form == "VOPC" else SDWA
         setattr(decoded, extra, dict.fromkeys(extra_fields.fields, 0))
     if instruction.encoding == "MAI_SCALE":
-        decoded.scale = dict.fromkeys(ENCODINGS["VOP3P"].fields, 0) | {"op": 0x2C}
+        decoded.scale = dict.fromkeys(ENCODINGS["VOP3P"].fields, 0) | {"op": LOAD_SCALE}
     return decoded
 
 
@@ -292,19 +293,15 @@ def uses_vop3b(instruction: Instruction) -> bool:
 
 def _find(encoding: str, fields: dict[str, int], pc: int, bits: int) -> Instruction:
     opcode = fields["op"]
-    if encoding == "VOP3":
-        found = OPCODES.get(("VOP3", opcode)) or _vop3_twin(opcode)
-    elif encoding == "VOP3P":
-        found = OPCODES.get(("VOP3P", opcode)) or OPCODES.get(("MAI", opcode))
-    elif encoding == "FLAT":
-        segment = ("FLAT", "SCRATCH", "GLOBAL", "reserved")[fields["seg"]]
-        encoding = segment
-        found = OPCODES.get((segment, opcode))
+    if encoding == "FLAT":
+        encoding = ("FLAT", "SCRATCH", "GLOBAL", "reserved")[fields["seg"]]
     elif encoding == "MUBUF" and fields["lds"]:
         encoding = "MUBUF_LDS"  # the bit gives opcodes another meaning: definitions of their own
-        found = OPCODES.get((encoding, opcode))
-    else:
-        found = OPCODES.get((encoding, opcode))
+    found = OPCODES.get((encoding, opcode))
+    if found is None and encoding == "VOP3":
+        found = _vop3_twin(opcode)
+    elif found is None and encoding == "VOP3P":
+        found = OPCODES.get(("MAI", opcode))
     if found is None:
         raise DecodeError(_unknown(encoding, opcode, fields, pc, bits), pc, bits & 0xFFFFFFFF)
     return found

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from gfx950.evidence import Evidence, rule
 from gfx950.isa.registry import Global, Instruction, Lds, flat, global_, scratch
 from gfx950.isa.subword import D16, set_high, set_low, sign_extend
-from gfx950.lanes import B96, B128, U32, U64, join, split, static_lanes
+from gfx950.lanes import B96, B128, LANES, U32, U64, join, split, static_lanes
 
 TO_LDS = rule(
     "memory.load_to_lds",
@@ -173,7 +173,7 @@ def _to_lds(name: str, opcode: int, words: int, widen: Callable[[tuple[U32, ...]
     def body(memory: Global, lds: Lds, address: U64, m0: U32, offset: int) -> None:
         signed = offset - 0x2000 if offset & 0x1000 else offset
         stride = 4 if words == 1 else 16
-        place = (m0 & 0x3FFFC) + signed + static_lanes(m0.engine, [stride * lane for lane in range(64)])
+        place = (m0 & 0x3FFFC) + signed + static_lanes(m0.engine, [stride * lane for lane in range(LANES)])
         lds.store_late(place, widen(memory.load(address, nbytes)), 4 * words)
 
     body.__doc__ = f"{nbytes} bytes a lane from memory to {4 * words} bytes of LDS at M0 + offset. [10.3, 12.15]"

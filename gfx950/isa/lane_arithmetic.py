@@ -115,11 +115,9 @@ def quiet(value: X) -> X:
 
 def is_signaling(value: Float) -> Mask:
     """True for NaNs with a clear quiet bit."""
-    bits, mantissa = bits_of(value), mantissa_bits(type(value))
-    below = ((bits << 1) - (2 * infinity_bits(value.width) + 1)) < (
-        1 << mantissa
-    ) - 1  # one unsigned range check, sign shifted out
-    return below
+    largest = (1 << mantissa_bits(type(value))) - 1
+    unsigned = bits_of(value) << 1  # the sign is shifted out, so that one range check is enough
+    return (unsigned - (2 * infinity_bits(value.width) + 1)) < largest
 
 
 def _by_nan_rules(a: X, b: X, ordered: X) -> X:

@@ -24,7 +24,7 @@ from gfx950.arithmetic.mfma_evidence import (
 from gfx950.arithmetic.mfma_shapes import SHAPES, Shape, kind_of
 from gfx950.evidence import Rule
 from gfx950.isa.registry import Instruction, Place, inst, vop1, vop3p
-from gfx950.lanes import B32, B64, B128, B256, B512, B1024, LANES, U32, Mode, Words, join
+from gfx950.lanes import B32, B64, B128, B256, B512, LANES, REGISTERS, Mode, Words, in_registers, registers_of
 from gfx950.layouts import F6F4_RULE, F8_RULE, SCALE_RULE, layout
 
 # An f8f6f4 operand: as many registers as its format (CBSZ for A, BLGP for B) needs, 8, 6 or 4; the rest read as 0.
@@ -35,7 +35,6 @@ Index = Annotated[B32, Place("index")]  # src2 of a sparse instruction: always a
 # C of f64: an inline constant is an f64.
 DOUBLES = {2: Annotated[B64, Place("f64")], 8: Annotated[B256, Place("f64")]}
 
-KINDS: dict[int, Any] = {1: B32, 2: B64, 4: B128, 8: B256, 16: B512, 32: B1024}  # by registers
 RULES: dict[str, tuple[Rule, ...]] = {
     "f8f6f4": F8F6F4_RULES + SCALE_RULES,
     "f8": BYTE_RULES,
@@ -46,27 +45,26 @@ RULES: dict[str, tuple[Rule, ...]] = {
 }
 
 
-def _words(operand: Any) -> tuple[B32, ...]:
-    if isinstance(operand, Words):
-        return operand.words
-    if operand.width == 32:
-        return (operand,)
-    return operand.to(B32), (operand >> 32).to(B32)
-
-
-def _multiply(native: str, operands: Sequence[tuple[B32, ...]], result: Any, parameters: int) -> Any:
-    """Runs the native on the words of its operands, for a result of the type `result`."""
+def _multiply(native: str, operands: Sequence[Sequence[B32]], parameters: int) -> Any:
+    """Runs the native on the words of its operands."""
     words = [word for operand in operands for word in operand]
     engine = words[0].engine
-    raws = engine.native(native, [w.raw for w in words], parameters)
-    if result is B64:
-        return join(*(U32(engine, raw) for raw in raws)).bits(B64)
-    return result([B32(engine, raw) for raw in raws])
+    return in_registers([B32(engine, raw) for raw in engine.native(native, [w.raw for w in words], parameters)])
 
 
 def _layout_rules(name: str) -> tuple[Rule, ...]:
     """What the places of the elements rest on."""
     return tuple(dict.fromkeys(layout(name, operand).rule for operand in "ABD"))
+
+
+def _defined(
+    name: str, opcode: int, body: Callable[..., Any], kinds: dict[str, Any], rules: tuple[Rule, ...]
+) -> Instruction:
+    """Registers a body. kinds: the types that follow from the shape, by parameter and "return"."""
+    body.__annotations__.update(kinds)
+    define: Callable[[Any], Instruction]
+    define = inst(name, "MAI", opcode, ignores_exec=True, rules=rules + _layout_rules(name))
+    return define(body)
 
 
 # ---- Dense -----------------------------------------------------------------------------------------------------------
@@ -104,36 +102,30 @@ def _from_lanes(words: tuple[B32, ...], lanes: tuple[int, ...]) -> tuple[B32, ..
 def _dense(name: str, opcode: int, native: str, formats: tuple[Format, Format]) -> Instruction:
     """A shape whose formats are in its name. [7.1]"""
     shape, kind = SHAPES[native], kind_of(native)
-    ab, cd = KINDS[shape.operand_registers], KINDS[shape.c_registers]
+    ab, cd = REGISTERS[shape.operand_registers], REGISTERS[shape.c_registers]
 
     def body(src0, src1, src2, cbsz: int, abid: int, blgp: int, mode: Mode):  # type: ignore[no-untyped-def]
         """D = C + A * B in every block; CBSZ and ABID broadcast blocks of A, BLGP lanes of B."""
-        a = _from_lanes(_words(src0), broadcast_lanes(shape, cbsz, abid))
-        b = _from_lanes(_words(src1), b_lanes(blgp))
+        a = _from_lanes(registers_of(src0), broadcast_lanes(shape, cbsz, abid))
+        b = _from_lanes(registers_of(src1), b_lanes(blgp))
         flush = kind == "f32" and not mode.denorm32 & 1
-        return _multiply(native, (a, b, _words(src2)), cd, pack_parameters(*formats, clamp=mode.fp16_ovfl, flush=flush))
+        parameters = pack_parameters(*formats, clamp=mode.fp16_ovfl, flush=flush)
+        return _multiply(native, (a, b, registers_of(src2)), parameters)
 
-    body.__annotations__.update({"src0": ab, "src1": ab, "src2": cd, "return": cd})
-    define: Callable[[Any], Instruction]
-    rules = RULES[kind] + BROADCAST_RULES + _layout_rules(name)
-    define = inst(name, "MAI", opcode, ignores_exec=True, rules=rules)
-    return define(body)
+    kinds = {"src0": ab, "src1": ab, "src2": cd, "return": cd}
+    return _defined(name, opcode, body, kinds, RULES[kind] + BROADCAST_RULES)
 
 
 def _double(name: str, opcode: int, native: str) -> Instruction:
     """f64: BLGP negates. [7.1.6.4]"""
     c_registers = SHAPES[native].c_registers
-    cd = KINDS[c_registers]
 
     def body(src0: B64, src1: B64, src2, blgp: int):  # type: ignore[no-untyped-def]
         """D = C + A * B in every block; BLGP's bits negate A, B, C."""
         parameters = pack_parameters(Format.fp8, Format.fp8, negate=blgp)
-        return _multiply(native, [_words(operand) for operand in (src0, src1, src2)], cd, parameters)
+        return _multiply(native, [registers_of(operand) for operand in (src0, src1, src2)], parameters)
 
-    body.__annotations__.update({"src2": DOUBLES[c_registers], "return": cd})
-    rules = F64_RULES + _layout_rules(name)
-    define: Callable[[Any], Instruction] = inst(name, "MAI", opcode, ignores_exec=True, rules=rules)
-    return define(body)
+    return _defined(name, opcode, body, {"src2": DOUBLES[c_registers], "return": REGISTERS[c_registers]}, F64_RULES)
 
 
 # ---- Sparse ----------------------------------------------------------------------------------------------------------
@@ -149,20 +141,18 @@ def _sparse(name: str, opcode: int, native: str, formats: tuple[Format, Format])
     """A stores two of every four k, and src2 says which. [7.5]"""
     shape = SHAPES[native]
     a_kind, b_kind, cd = (
-        KINDS[n] for n in (shape.operand_registers, shape.b_shape.operand_registers, shape.c_registers)
+        REGISTERS[n] for n in (shape.operand_registers, shape.b_shape.operand_registers, shape.c_registers)
     )
 
     def body(src0, src1, src2: Index, vdst, cbsz: int, abid: int, mode: Mode):  # type: ignore[no-untyped-def]
         """D = D + A * B, A sparse with indices in S2; CBSZ 0 lets ABID pick among the sets of indices."""
         shift = index_shift(shape, cbsz, abid)
         parameters = pack_parameters(*formats, clamp=mode.fp16_ovfl, index_shift=shift)
-        operands = [_words(operand) for operand in (src0, src1, vdst, src2)]
-        return _multiply(native, operands, cd, parameters)
+        operands = [registers_of(operand) for operand in (src0, src1, vdst, src2)]
+        return _multiply(native, operands, parameters)
 
-    body.__annotations__.update({"src0": a_kind, "src1": b_kind, "vdst": cd, "return": cd})
-    rules = RULES[kind_of(native)] + SPARSE_RULES + _layout_rules(name)
-    define: Callable[[Any], Instruction] = inst(name, "MAI", opcode, ignores_exec=True, rules=rules)
-    return define(body)
+    kinds = {"src0": a_kind, "src1": b_kind, "vdst": cd, "return": cd}
+    return _defined(name, opcode, body, kinds, RULES[kind_of(native)] + SPARSE_RULES)
 
 
 # ---- F8F6F4 ----------------------------------------------------------------------------------------------------------
@@ -176,7 +166,7 @@ def _f8f6f4(shape: str, opcode: int, cd: type[Words]) -> tuple[Instruction, Inst
         """D = C + A * B, every scale 1."""
         one = B32.constant(src2[0].engine, 127).splat()
         parameters = pack_parameters(Format(cbsz), Format(blgp), clamp=mode.fp16_ovfl)
-        return _multiply(native, (src0.words, src1.words, src2.words, (one, one)), cd, parameters)
+        return _multiply(native, (src0.words, src1.words, src2.words, (one, one)), parameters)
 
     def scaled(  # type: ignore[no-untyped-def]
         src0: MatrixA,
@@ -191,16 +181,10 @@ def _f8f6f4(shape: str, opcode: int, cd: type[Words]) -> tuple[Instruction, Inst
         mode: Mode,
     ):
         """D = C + A * B with E8M0 block scales; {OP_SEL_HI[i], OP_SEL[i]} of the prefix picks the byte of scale i."""
-        bytes_ = [scale_op_sel >> i & 1 | (scale_op_sel_hi >> i & 1) << 1 for i in (0, 1)]
-        parameters = pack_parameters(
-            Format(cbsz),
-            Format(blgp),
-            scaled=True,
-            scale_byte_a=bytes_[0],
-            scale_byte_b=bytes_[1],
-            clamp=mode.fp16_ovfl,
-        )
-        return _multiply(native, (src0.words, src1.words, src2.words, (scale_a, scale_b)), cd, parameters)
+        a, b = (scale_op_sel >> i & 1 | (scale_op_sel_hi >> i & 1) << 1 for i in (0, 1))
+        formats, clamp = (Format(cbsz), Format(blgp)), mode.fp16_ovfl
+        parameters = pack_parameters(*formats, scaled=True, scale_byte_a=a, scale_byte_b=b, clamp=clamp)
+        return _multiply(native, (src0.words, src1.words, src2.words, (scale_a, scale_b)), parameters)
 
     for body in (plain, scaled):
         body.__annotations__.update({"src2": cd, "return": cd})

@@ -8,7 +8,7 @@ from typing import Any
 from gfx950.evidence import Evidence, rule
 from gfx950.isa.atomic_operations import ALIGNMENT, Operation, compare_exchange, compared_and_new, integer_atomics
 from gfx950.isa.registry import Instruction, Scalar, smem
-from gfx950.lanes import B128, B256, B512, U32, U64, join, split
+from gfx950.lanes import B128, B256, B512, U32, U64, in_registers, join, registers_of, split
 
 BUFFER_RANGE = rule(
     "smem.buffer_range",
@@ -48,20 +48,6 @@ BUFFER: dict[str, Any] = {"memory": Scalar, "sbase": B128, "smem_offset": U64}  
 WIDTHS: tuple[tuple[int, Any, str], ...] = ((1, U32, "dword"), (2, U64, "dwordx2"), (4, B128, "dwordx4"))
 
 
-def _words_of(value: Any) -> Sequence[U32]:
-    """The dwords of a register, a pair or a run of four."""
-    if isinstance(value, U32):
-        return (value,)
-    return split(value) if isinstance(value, U64) else value.words
-
-
-def _value_of(words: Sequence[U32]) -> Any:
-    """The inverse of `_words_of`."""
-    if len(words) == 1:
-        return words[0]
-    return join(*words) if len(words) == 2 else B128(words)
-
-
 @smem("s_load_dword", 0)
 def s_load_dword(memory: Scalar, address: U64) -> U32:
     """1 dword. [12.6]"""
@@ -94,10 +80,10 @@ def s_load_dwordx16(memory: Scalar, address: U64) -> B512:
 
 def _scratch(count: int, registers: Any, name: str) -> None:
     def load(memory: Any, address: Any) -> Any:
-        return _value_of(memory.load(address, count))
+        return in_registers(memory.load(address, count))
 
     def store(memory: Any, address: Any, data0: Any) -> None:
-        memory.store(address, _words_of(data0))
+        memory.store(address, registers_of(data0))
 
     load.__annotations__ = {"memory": Scalar, "address": U64, "return": registers}
     store.__annotations__ = {"memory": Scalar, "address": U64, "data0": registers, "return": None}
@@ -219,7 +205,7 @@ def s_store_dwordx4(memory: Scalar, address: U64, data0: B128) -> None:
 
 def _buffer_stores(count: int, registers: Any, name: str) -> None:
     def body(memory: Any, sbase: Any, smem_offset: Any, data0: Any) -> None:
-        _buffer_store(memory, sbase, smem_offset, _words_of(data0))
+        _buffer_store(memory, sbase, smem_offset, registers_of(data0))
 
     body.__annotations__ = {**BUFFER, "data0": registers, "return": None}
     body.__doc__ = f"{count} dword{'s' if count > 1 else ''} into a buffer. [12.6]"

@@ -43,6 +43,7 @@ from gfx950.lanes import (
     I16,
     I32,
     I64,
+    LANES,
     U16,
     U32,
     U64,
@@ -482,7 +483,7 @@ def v_bcnt_u32_b32(src0: U32, src1: U32) -> U32:
 
 
 def _lane_numbers(like: U32) -> U32:
-    return static_lanes(like.engine, range(64))
+    return static_lanes(like.engine, range(LANES))
 
 
 @vop3("v_mbcnt_lo_u32_b32", 0x28C, intrinsic="llvm.amdgcn.mbcnt.lo")

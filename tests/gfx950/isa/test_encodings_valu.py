@@ -131,7 +131,10 @@ def test_literals_are_read_after_the_instruction(assemble):
 
 
 def test_instructions_that_saturate_accept_clamp_in_llvm(assemble_accepted):
-    """An instruction with a `clamp` parameter takes clamp in LLVM (which also takes it where it means nothing)."""
+    """An instruction with a `clamp` parameter takes clamp in LLVM (which also takes it where it means nothing).
+
+    V_MUL_LO_U16 has it by the manual's 12.7 alone.
+    """
     lines = {}
     for definition in DEFINITIONS:
         form = "VOP3P" if definition.encoding == "VOP3P" else "VOP3"
@@ -140,7 +143,7 @@ def test_instructions_that_saturate_accept_clamp_in_llvm(assemble_accepted):
             lines[definition.name] = f"{forms(definition)[form]} clamp"
     accepted = assemble_accepted(list(lines.values()))
     taken = {name for name, line in lines.items() if line in accepted}
-    assert {name for name in lines if lookup(name).parameter("clamp")} - taken == set()
+    assert {name for name in lines if lookup(name).parameter("clamp")} - taken == {"v_mul_lo_u16"}
 
 
 def test_forms_without_a_64_bit_twin_are_refused_by_llvm(accepted):

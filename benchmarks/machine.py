@@ -17,8 +17,9 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 
+from emu.blocks import discover
 from emu.dispatch import Device, Module, RunOptions, RunReport
-from emu.translate import discover, module_text
+from emu.translate import module_text
 from gfx950.host_code import HostCode, Translation
 from gfx950.lanes import Mode
 

@@ -1,28 +1,33 @@
 """The loop around translated blocks, in LLVM text: waves in turn, barriers, and the ways back to Python.
 
-Its place in the schedule lies in the context (see emu.host_memory), so a call that comes back for a translation or for
+Its place in the schedule lies in the context (see emu.host_layout), so a call that comes back for a translation or for
 its budget goes on exactly where it stopped, and the order in which waves run never depends on what was translated when.
 """
 
 from __future__ import annotations
 
-from emu.host_memory import LEFT, NEXT_WAVE, RUNNING, SPENT, WAITING, WAVE
-from emu.registers import EXEC
-from emu.schedule import RANDOM_STEPS
-from emu.translate import (
+from emu.host_layout import (
     BARRIER,
     COUNT,
     END,
     KIND_SHIFT,
+    LEFT,
+    NEXT_WAVE,
     PC,
     RANDOM,
     RUN,
+    RUNNING,
     SGPRS,
+    SPENT,
     STATUS,
     TABLES,
     TURN,
+    WAITING,
+    WAVE,
     WAVE_BYTES,
 )
+from emu.registers import EXEC
+from emu.schedule import RANDOM_STEPS
 
 
 def _context(*words: tuple[str, int]) -> str:

@@ -12,7 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from emu import host_layout as layout
 from emu import host_memory
+from emu.blocks import QUANTUM, discover
 from emu.code_object import CodeObject, Kernel
 from emu.dispatch import TO_BARRIER, RunOptions, RunReport, Watch
 from emu.driver import DRIVER
@@ -26,48 +28,14 @@ from emu.errors import (
     out_of_steps,
     stopped_itself,
 )
-from emu.host_memory import LATE_BYTES, LATE_ENTRIES
 from emu.launch_state import SCALAR_CODES, Dimensions, Launch, WaveState, residents, waves, workgroup_id_sgprs
-from emu.memory import Memory
+from emu.memory import WRITABLE, Memory
 from emu.numpy_memory import SCALAR_LOAD, unaligned
 from emu.register_checks import AGPR
 from emu.registers import EXEC, HARDWARE_REGISTERS
 from emu.resident import Snapshot, Windows, aligned
 from emu.schedule import Workgroups, first_random
-from emu.translate import (
-    BARRIER,
-    CHANGES,
-    COUNT,
-    END,
-    FAULT,
-    HALT,
-    HARDWARE,
-    ISSUED,
-    LATE_FIRST,
-    LATE_NEXT,
-    LATE_RING,
-    MEMORY_FUNCTIONS,
-    MODE_KEYS,
-    MODE_TABLES,
-    PC,
-    POLLS,
-    QUANTUM,
-    RANDOM,
-    RUN,
-    SCRATCH_BYTES,
-    SGPRS,
-    STATUS,
-    STOPPED,
-    TABLES,
-    TRAP,
-    TURN,
-    WAVE_BYTES,
-    WINDOWS,
-    discover,
-    function_name,
-    mode_key,
-    module_text,
-)
+from emu.translate import function_name, module_text
 from gfx950.host_code import HostCode, Translation, once
 from gfx950.isa.buffer_addressing import model as buffer_model
 from gfx950.isa.encoding import DecodeError, decode
@@ -76,7 +44,12 @@ from gfx950.isa.text import instruction_text
 from gfx950.lanes import ALL_LANES, LANES, Mode
 
 FIRST_SLICE = 1 << 12
-COUNTERS = (COUNT, ISSUED, LATE_FIRST, LATE_NEXT)  # words of a wave that go on counting in a loop
+COUNTERS = (
+    layout.COUNT,
+    layout.ISSUED,
+    layout.LATE_FIRST,
+    layout.LATE_NEXT,
+)  # words of a wave that go on counting in a loop
 _RUN_WAVES = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_void_p if c == "p" else ctypes.c_int64 for c in "piiippppi"])
 
 
@@ -107,7 +80,7 @@ class HostMachine:
         self.base, self.bytes = run.address, run.data
         self.places = len(self.bytes) // 4 + 1
         self.tables: dict[int, Tables] = {}  # by mode key
-        self.sets = np.zeros(MODE_KEYS, dtype=np.uint64)  # their addresses, for translated code
+        self.sets = np.zeros(layout.MODE_KEYS, dtype=np.uint64)  # their addresses, for translated code
         self.errors: dict[int, str] = {}  # why the instruction at an address cannot be run
         # The vector registers, v and a, that translated code may have written: from, to.
         self.touched = [(0, 1), (AGPR, AGPR)]
@@ -117,7 +90,7 @@ class HostMachine:
         self.native_names: set[str] = set()  # those that translated code calls
         self.driver = _RUN_WAVES(_driver().address("run_waves"))
         addresses = host_memory.functions()
-        self.memory_functions = np.array([addresses[n] for n in MEMORY_FUNCTIONS], dtype=np.uint64)
+        self.memory_functions = np.array([addresses[n] for n in layout.MEMORY_FUNCTIONS], dtype=np.uint64)
         self.digest = hashlib.sha256(self.bytes).hexdigest()
 
     # ---- translation ----------------------------------------------------------------------------------------------
@@ -125,7 +98,7 @@ class HostMachine:
     def tables_for(self, mode: int) -> Tables:
         """The tables of the translations under one value of MODE, made when first asked for."""
         with self.lock:
-            key = mode_key(mode)
+            key = layout.mode_key(mode)
             if key not in self.tables:
                 self.tables[key] = Tables(key, Mode.from_bits(mode), self.places)
                 self.sets[key] = self.tables[key].address
@@ -215,20 +188,20 @@ class HostWorkgroup:
         self.machine, self.launch, self.options = machine, launch, options
         self.number, self.workgroup, self.count = -1, (0, 0, 0), 0
         count = launch.geometry.waves_of((0, 0, 0))
-        self.storage = aligned(count * WAVE_BYTES)
-        self.waves = self.storage.reshape(count, WAVE_BYTES)
+        self.storage = aligned(count * layout.WAVE_BYTES)
+        self.waves = self.storage.reshape(count, layout.WAVE_BYTES)
         self.windows = Windows(machine.memory, launch, aligned(max(64, launch.lds_granted)), count)
-        self.scratch = aligned(SCRATCH_BYTES)
-        self.late = aligned(count * LATE_ENTRIES * LATE_BYTES)
+        self.scratch = aligned(layout.SCRATCH_BYTES)
+        self.late = aligned(count * layout.LATE_ENTRIES * layout.LATE_BYTES)
         self.snapshot = Snapshot()
         self.quantum = min(options.quantum, TO_BARRIER)
         self.instructions, self.done = 0, False
         self.starts: dict[Dimensions, tuple[Any, Any]] = {}  # by the workgroup's size
         self.id_sgprs = workgroup_id_sgprs(launch.kernel.descriptor)
-        self.sgprs = self.waves[:, SGPRS : SGPRS + 4 * SCALAR_CODES].view(np.uint32)
+        self.sgprs = self.waves[:, layout.SGPRS : layout.SGPRS + 4 * SCALAR_CODES].view(np.uint32)
         self.first_context = self._first_context()
         self.context = self.first_context.copy()
-        self.left = self.context[host_memory.LEFT :].view(np.int64)
+        self.left = self.context[layout.LEFT :].view(np.int64)
         pointers = [a.ctypes.data for a in (self.context, machine.memory_functions, machine.natives, self.scratch)]
         self.storage_at = self.storage.ctypes.data
         self.call_arguments = (machine.base, 4 * machine.places, *pointers, self.quantum)
@@ -248,18 +221,18 @@ class HostWorkgroup:
         for first, end in self.machine.touched:
             self.waves[:, 256 * first : 256 * end] = 0
         self.waves[: self.count, :256] = vgpr0
-        self.waves[: self.count, SGPRS:] = rest
+        self.waves[: self.count, layout.SGPRS :] = rest
         for sgpr, axis in self.id_sgprs:
             self.sgprs[: self.count, sgpr] = workgroup[axis]
         self.windows.clear()
         self.snapshot = Snapshot()
         self.context[:] = self.first_context
-        self.context[RANDOM] = first_random(self.options.seed, number)
+        self.context[layout.RANDOM] = first_random(self.options.seed, number)
 
     def _start(self, workgroup: Dimensions) -> tuple[Any, Any]:
         """v0 and all that follows the vector registers, as bytes, of the waves of a workgroup of this one's size."""
         states = waves(self.launch, workgroup, self.windows.wave_scratch)
-        rest = np.zeros((len(states), WAVE_BYTES - SGPRS), np.uint8)
+        rest = np.zeros((len(states), layout.WAVE_BYTES - layout.SGPRS), np.uint8)
         for state, row in zip(states, rest, strict=True):
             self._begin_wave(state, row)
         return np.stack([state.vgpr0 for state in states]).view(np.uint8), rest
@@ -267,29 +240,29 @@ class HostWorkgroup:
     def _begin_wave(self, state: WaveState, row: Any) -> None:
         half, word = row.view(np.uint32), row.view(np.uint64)
         half[:SCALAR_CODES] = state.sgprs
-        first = (HARDWARE - SGPRS) // 4
+        first = (layout.HARDWARE - layout.SGPRS) // 4
         half[first : first + HARDWARE_REGISTERS] = state.hardware
-        ring = self.late.ctypes.data + state.wave * LATE_ENTRIES * LATE_BYTES
+        ring = self.late.ctypes.data + state.wave * layout.LATE_ENTRIES * layout.LATE_BYTES
         for at, value in (
-            (PC, state.pc),
-            (TABLES, self.machine.tables_for(int(state.hardware[MODE])).address),
-            (LATE_RING, ring),
-            (WINDOWS["lds"], self.windows.lds_address),
-            (WINDOWS["scratch_bytes"], self.launch.private_segment),
+            (layout.PC, state.pc),
+            (layout.TABLES, self.machine.tables_for(int(state.hardware[MODE])).address),
+            (layout.LATE_RING, ring),
+            (layout.WINDOWS["lds"], self.windows.lds_address),
+            (layout.WINDOWS["scratch_bytes"], self.launch.private_segment),
         ):
-            word[(at - SGPRS) // 8] = value
-        first = (WINDOWS["scratch"] - SGPRS) // 8
+            word[(at - layout.SGPRS) // 8] = value
+        first = (layout.WINDOWS["scratch"] - layout.SGPRS) // 8
         word[first : first + LANES] = self.windows.lane_scratch(state.wave)
 
     def _first_context(self) -> Any:
-        context = np.zeros(host_memory.CONTEXT_WORDS, dtype=np.uint64)
-        context[host_memory.LDS] = self.windows.lds.ctypes.data
-        context[host_memory.LDS_BYTES] = self.launch.lds_granted
-        context[host_memory.TABLE] = self.machine.memory.table.ctypes.data
-        context[MODE_TABLES] = self.machine.sets.ctypes.data
-        context[TURN] = self.quantum
+        context = np.zeros(layout.CONTEXT_WORDS, dtype=np.uint64)
+        context[layout.LDS] = self.windows.lds.ctypes.data
+        context[layout.LDS_BYTES] = self.launch.lds_granted
+        context[layout.TABLE] = self.machine.memory.table.ctypes.data
+        context[layout.MODE_TABLES] = self.machine.sets.ctypes.data
+        context[layout.TURN] = self.quantum
         if self.options.watch is not None:
-            context[host_memory.WATCH_LOW], context[host_memory.WATCH_HIGH] = self.options.watch
+            context[layout.WATCH_LOW], context[layout.WATCH_HIGH] = self.options.watch
         return context
 
     # ---- the schedule's view ---------------------------------------------------------------------------------------
@@ -297,12 +270,12 @@ class HostWorkgroup:
     @property
     def polls(self) -> int:
         """How many of them were polls."""
-        return int(self.context[POLLS])
+        return int(self.context[layout.POLLS])
 
     @property
     def changes(self) -> int:
         """How often global memory was changed."""
-        return int(self.context[CHANGES])
+        return int(self.context[layout.CHANGES])
 
     def advance(self, budget: int) -> None:
         """Runs about `budget` instructions, or to the end. Raises NoProgress past the step limit."""
@@ -331,10 +304,10 @@ class HostWorkgroup:
 
     def where(self) -> str:
         """The first wave that has not ended, and how many others."""
-        live = np.flatnonzero(self._words(STATUS) != END)
+        live = np.flatnonzero(self._words(layout.STATUS) != layout.END)
         first = self._where(int(live[0]) if live.size else 0)
         text = instruction_text(self.machine.bytes, self.machine.base, first["pc"])
-        barrier = int((self._words(STATUS) == BARRIER).sum())
+        barrier = int((self._words(layout.STATUS) == layout.BARRIER).sum())
         waiting = f", {barrier} at a barrier" if barrier else ""
         return (
             f"kernel {first['kernel']}, workgroup {self.workgroup} wave {first['wave']} at pc {first['pc']:#x} `{text}`"
@@ -356,54 +329,56 @@ class HostWorkgroup:
         """A wave needs Python: translation of new code, or an error to raise."""
         row, machine = self.waves[wave], self.machine
         where = self._where(wave)
-        pc, status = where["pc"], int(row[STATUS : STATUS + 8].view(np.uint64)[0])
-        if status == FAULT:
+        pc, status = where["pc"], int(row[layout.STATUS : layout.STATUS + 8].view(np.uint64)[0])
+        if status == layout.FAULT:
             raise self._memory_fault(where, pc)
-        if status in (TRAP, HALT):
+        if status in (layout.TRAP, layout.HALT):
             raise self._stopped_itself(status, where)
         if machine.outside(pc):
             raise left_the_code(machine.base, machine.bytes, where)
-        if status == STOPPED:
+        if status == layout.STOPPED:
             text = None if machine.is_unknown(pc) else instruction_text(machine.bytes, machine.base, pc)
             raise UnknownInstruction(machine.errors[pc], instruction=text, **where)
-        active = row[SGPRS + 4 * EXEC : SGPRS + 4 * EXEC + 8].view(np.uint64)[0]
-        tables = machine.tables_for(int(row[HARDWARE + 4 * MODE : HARDWARE + 4 * MODE + 4].view(np.uint32)[0]))
-        row[TABLES : TABLES + 8].view(np.uint64)[0] = tables.address
+        active = row[layout.SGPRS + 4 * EXEC : layout.SGPRS + 4 * EXEC + 8].view(np.uint64)[0]
+        tables = machine.tables_for(
+            int(row[layout.HARDWARE + 4 * MODE : layout.HARDWARE + 4 * MODE + 4].view(np.uint32)[0])
+        )
+        row[layout.TABLES : layout.TABLES + 8].view(np.uint64)[0] = tables.address
         machine.translate(pc, int(active) == ALL_LANES, tables)
 
     def _stopped_itself(self, status: int, where: dict[str, Any]) -> EmulatorError:
         machine, at = self.machine, {**where, "pc": where["pc"] - 4}
-        return stopped_itself(status == TRAP, instruction_text(machine.bytes, machine.base, at["pc"]), at)
+        return stopped_itself(status == layout.TRAP, instruction_text(machine.bytes, machine.base, at["pc"]), at)
 
     def _where(self, wave: int) -> dict[str, Any]:
-        pc = int(self._words(PC)[wave])
+        pc = int(self._words(layout.PC)[wave])
         return {"kernel": self.machine.kernel.name, "workgroup": self.workgroup, "wave": wave, "pc": pc}
 
     def _used_up(self) -> NoProgress:
         """The step limit is passed: names a wave that still runs, the first if none does."""
-        running = np.flatnonzero(self._words(STATUS) == RUN)
+        running = np.flatnonzero(self._words(layout.STATUS) == layout.RUN)
         return out_of_steps(self.options.step_limit, self._where(int(running[0]) if running.size else 0))
 
     def _memory_fault(self, where: dict[str, Any], pc: int) -> MemoryFault:
         lane, address, nbytes = (
-            int(self.context[i]) for i in (host_memory.FAULT_LANE, host_memory.FAULT_ADDRESS, host_memory.FAULT_BYTES)
+            int(self.context[i]) for i in (layout.FAULT_LANE, layout.FAULT_ADDRESS, layout.FAULT_BYTES)
         )
-        kind, lanes = int(self.context[host_memory.FAULT_KIND]), int(self.context[host_memory.FAULT_LANES])
+        kind, lanes = int(self.context[layout.FAULT_KIND]), int(self.context[layout.FAULT_LANES])
         name = instruction_text(self.machine.bytes, self.machine.base, pc)
-        if kind == host_memory.UNALIGNED:
+        if kind == layout.UNALIGNED:
             return unaligned(address, nbytes, lane).located(instruction=name, **where)
         if lanes == 0:
             return self.machine.memory.fault(address, nbytes, SCALAR_LOAD).located(instruction=name, **where)
-        who = "a lane stores" if kind == host_memory.WRITABLE else "a lane loads"
+        who = "a lane stores" if kind == WRITABLE else "a lane loads"
         return self.machine.memory.fault(address, nbytes, who, lane, lanes).located(instruction=name, **where)
 
     def watch(self) -> Watch | None:
         """The last store into the watched bytes."""
-        if not self.context[host_memory.WATCH_SEEN]:
+        if not self.context[layout.WATCH_SEEN]:
             return None
-        pc = int(self.context[host_memory.WATCH_PC])
+        pc = int(self.context[layout.WATCH_PC])
         name = decode(self.machine.bytes, pc, self.machine.base).instruction.name
-        wave, lane = (int(self.context[i]) for i in (host_memory.WATCH_WAVE, host_memory.WATCH_LANE))
+        wave, lane = (int(self.context[i]) for i in (layout.WATCH_WAVE, layout.WATCH_LANE))
         kernel = self.machine.kernel
         return Watch(self.workgroup, wave, lane, pc, name, kernel.name, pc - kernel.entry)
 

@@ -6,7 +6,8 @@ check of its own. Anything else is done lane by lane, exactly.
 
 from __future__ import annotations
 
-from emu.host_memory import (
+from emu.host_layout import (
+    CHANGES,
     FAULT_ADDRESS,
     FAULT_BYTES,
     FAULT_KIND,
@@ -17,11 +18,13 @@ from emu.host_memory import (
     LATE_BYTES,
     LATE_DATA,
     LATE_ENTRIES,
+    LATE_FIRST,
     LATE_NBYTES,
+    LATE_NEXT,
     LATE_NUMBER,
+    LATE_RING,
     LDS,
     LDS_BYTES,
-    READABLE,
     TABLE,
     UNALIGNED,
     WATCH_HIGH,
@@ -31,7 +34,6 @@ from emu.host_memory import (
     WATCH_SEEN,
     WATCH_WAVE,
     WAVE,
-    WRITABLE,
 )
 from emu.host_memory_moves import (
     ADDRESS,
@@ -48,8 +50,7 @@ from emu.host_memory_moves import (
     splat,
     store,
 )
-from emu.memory import FLAGS, HOST_BASE, LENGTH
-from emu.translate import CHANGES, LATE_FIRST, LATE_NEXT, LATE_RING
+from emu.memory import FLAGS, HOST_BASE, LENGTH, READABLE, WRITABLE
 
 
 def field(word: int) -> str:

@@ -7,7 +7,8 @@ import pytest
 
 import codegen.kernels
 from codegen.kernel_package import kernel_names, kernel_package
-from emu.translate import Block, module_text
+from emu.blocks import Block
+from emu.translate import module_text
 from emu.wave import Wave
 from gfx950.isa.encoding import ENCODINGS, decode
 from gfx950.isa.registry import INSTRUCTIONS, OPCODES, DuplicateInstruction, load, vop3

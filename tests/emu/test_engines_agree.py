@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from emu import host_memory
+from emu import host_layout, host_memory
+from emu.blocks import Block
 from emu.engines.host_engine import native_order
+from emu.host_layout import MEMORY_FUNCTIONS, SCC, SCRATCH_BYTES, SGPRS, WAVE_BYTES
 from emu.memory import Memory
 from emu.operands import FLOAT_PAIRS
 from emu.resident import aligned
-from emu.translate import MEMORY_FUNCTIONS, SCC, SCRATCH_BYTES, SGPRS, WAVE_BYTES, Block, function_name, module_text
+from emu.translate import function_name, module_text
 from emu.wave import Wave
 from gfx950.arithmetic.native import NATIVES
 from gfx950.host_code import HostCode, Translation
@@ -243,10 +245,10 @@ def run_host(compiled, function, vgprs, sgprs, scc, lds):
     wave, scratch, context = (
         aligned(WAVE_BYTES),
         aligned(SCRATCH_BYTES),
-        np.zeros(host_memory.CONTEXT_WORDS, dtype=np.uint64),
+        np.zeros(host_layout.CONTEXT_WORDS, dtype=np.uint64),
     )
     lds = lds.copy()
-    context[host_memory.LDS], context[host_memory.LDS_BYTES] = lds.ctypes.data, len(lds)
+    context[host_layout.LDS], context[host_layout.LDS_BYTES] = lds.ctypes.data, len(lds)
     wave[:SGPRS] = vgprs.view(np.uint8).reshape(-1)
     wave[SGPRS : SGPRS + 512] = sgprs.view(np.uint8)
     wave[SCC] = scc

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from emu import host_memory
-from emu.host_memory import (
+from emu.host_layout import (
     CONTEXT_WORDS,
     FAULT_ADDRESS,
     FAULT_BYTES,
@@ -19,7 +19,6 @@ from emu.host_memory import (
     FAULT_LANES,
     LDS,
     LDS_BYTES,
-    READABLE,
     TABLE,
     UNALIGNED,
     WATCH_HIGH,
@@ -29,8 +28,8 @@ from emu.host_memory import (
     WATCH_SEEN,
     WATCH_WAVE,
     WAVE,
-    WRITABLE,
 )
+from emu.memory import READABLE, WRITABLE
 from gfx950.lanes import ALL_LANES
 
 REGION = 1 << 32

@@ -12,8 +12,8 @@ from click.testing import CliRunner
 from codegen.kernel_package import Output, Watchpoint, kernel_package
 from codegen.kernels.drafter_attention import launch
 from emu import code_object
+from emu.blocks import discover
 from emu.dispatch import Device, RunOptions
-from emu.translate import discover
 from gfx950.isa.encoding import decode
 from gfx950.isa.registry import lookup
 from golden.check import check_case, check_cases, evidence_of, kernel_rules

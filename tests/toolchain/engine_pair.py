@@ -12,7 +12,8 @@ import numpy as np
 from kernel_builds import assemble_kernel, with_code
 from random_programs import BUFFER_BYTES, LDS_BYTES, SCRATCH_BYTES, Program
 
-from emu import code_object, translate
+from emu import code_object
+from emu import host_layout as layout
 from emu.code_object import CodeObject
 from emu.dispatch import Device, Module, RunOptions
 from emu.errors import EmulatorError, NoProgress
@@ -74,8 +75,8 @@ def beginning_with(program: Program, begun: list) -> Iterator[None]:
     def on_host(self, number, workgroup) -> None:
         begin_host(self, number, workgroup)
         for row in self.waves[: self.count]:
-            row[: translate.SGPRS].view(np.uint32).reshape(512, 64)[1:] = program.vectors[1:]
-            row[translate.SGPRS : translate.SGPRS + 512].view(np.uint32)[scalars] = program.scalars[scalars]
+            row[: layout.SGPRS].view(np.uint32).reshape(512, 64)[1:] = program.vectors[1:]
+            row[layout.SGPRS : layout.SGPRS + 512].view(np.uint32)[scalars] = program.scalars[scalars]
         begun.append(self)
 
     def on_numpy(self, number, workgroup) -> None:
@@ -92,12 +93,12 @@ def beginning_with(program: Program, begun: list) -> Iterator[None]:
 
 def left_on_host(one: HostWorkgroup) -> dict[str, bytes]:
     """Registers, LDS and scratch of a workgroup that has ended."""
-    left = {"lds": one.windows.lds[:LDS_BYTES].tobytes(), "scratch": one.windows.scratch.tobytes()}
+    left = {"lds": one.windows.lds.tobytes(), "scratch": one.windows.scratch.tobytes()}
     for wave, row in enumerate(one.waves[: one.count]):
-        scalars = row[translate.SGPRS : translate.SGPRS + 512].view(np.uint32)
-        hardware = row[translate.HARDWARE : translate.HARDWARE + 4 * HARDWARE_REGISTERS]
-        words = [int(row[at : at + 8].view(np.uint64)[0]) for at in (translate.SCC, translate.PC, translate.COUNT)]
-        left |= _named(wave, row[: translate.SGPRS].view(np.uint32).reshape(512, 64), scalars, hardware, words)
+        scalars = row[layout.SGPRS : layout.SGPRS + 512].view(np.uint32)
+        hardware = row[layout.HARDWARE : layout.HARDWARE + 4 * HARDWARE_REGISTERS]
+        words = [int(row[at : at + 8].view(np.uint64)[0]) for at in (layout.SCC, layout.PC, layout.COUNT)]
+        left |= _named(wave, row[: layout.SGPRS].view(np.uint32).reshape(512, 64), scalars, hardware, words)
     return left
 
 

@@ -16,11 +16,11 @@ from kernel_builds import assemble_kernel, with_code
 from llvm_tools import LlvmError, assembled
 
 from emu.dispatch import Device, RunOptions, RunReport
+from emu.host_layout import COUNT, HARDWARE, SCC, SGPRS
 from emu.host_machine import HostMachine, HostWorkgroup
 from emu.launch_state import Geometry, Launch, prepare
 from emu.numpy_machine import NumpyMachine, NumpyWorkgroup
 from emu.registers import EXEC, HARDWARE_REGISTERS, M0, VCC
-from emu.translate import COUNT, HARDWARE, SCC, SGPRS
 from gfx950.isa.encoding import ENCODINGS, MAI
 from gfx950.isa.mode_registers import MODE
 from gfx950.lanes import ALL_LANES, Mode

@@ -24,7 +24,8 @@ HOST_NAN_IS_OURS = platform.machine().lower() in ("x86_64", "amd64")
 class Value(NamedTuple):
     """text: `%12` or a constant's digits. width in bits (1: mask). lanes: 64 of them, else a scalar.
 
-    touched: made by and, or, xor, which LLVM may fold into a float instruction as a sign change.
+    touched: made by and, or, xor, which LLVM may fold into a float instruction as a sign change. known: made of
+    constants alone, beside which LLVM may make an instruction another one: x * -1 a sign change, 1 * x just x.
     """
 
     text: str
@@ -32,6 +33,7 @@ class Value(NamedTuple):
     lanes: bool
     constant: bool = False
     touched: bool = False
+    known: bool = False
 
 
 def type_of(width: int, lanes: bool, floating: bool = False) -> str:
@@ -86,7 +88,7 @@ class HostEngine:
 
     def constant(self, bits: int, width: int) -> Value:
         """A scalar constant."""
-        return Value(str(bits) if width > 1 else ("true" if bits else "false"), width, False, True)
+        return Value(str(bits) if width > 1 else ("true" if bits else "false"), width, False, True, known=True)
 
     def operand(self, value: Value, lanes: bool) -> str:
         """The text of a value, splatted when lanes are asked of a scalar."""
@@ -130,7 +132,8 @@ class HostEngine:
 
     def apply(self, op: str, width: int, *operands: Value) -> Value:
         """One primitive; see `gfx950.lanes.PRIMITIVES`."""
-        return OPERATIONS[op](self, op, width, *operands)
+        result: Value = OPERATIONS[op](self, op, width, *operands)
+        return result._replace(known=True) if all(operand.known for operand in operands) else result
 
     def permute(self, value: Value, width: int, lanes: tuple[int, ...]) -> Value:
         """A static shuffle."""
@@ -188,8 +191,8 @@ class HostEngine:
         if not self.mode.denorm(width) & 2:
             result = self.flush(result)
         if HOST_NAN_IS_OURS:
-            trusted = len(operands) - (0 if operands[-1].touched else 1)
-            for operand in reversed(operands[:trusted]):
+            trusted = not operands[-1].touched and not any(operand.known for operand in operands)
+            for operand in reversed(operands[:-1] if trusted else operands):
                 result = self._take_nan(operand, result)
             return result
         nan = self.apply("funo", width, result, result)

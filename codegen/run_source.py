@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from codegen.ir import Block, Op, Program, Value, instruction_of
 from emu.engines.numpy_engine import FLOATS, OPERATIONS, SIGNED, UNSIGNED, NumpyEngine
 from emu.errors import EmulatorError, LaunchError, MemoryFault
-from emu.launch_state import LARGEST_GRID
+from emu.geometry import LARGEST_GRID
 from emu.memory import Memory
 from gfx950.evidence import Evidence, rule
 from gfx950.isa.registry import Instruction

@@ -8,7 +8,7 @@ For interactive use without any kernel, `from emu import ...` gives lane values 
     U32 as hex
      0 11550044    1 11550044    2 11550044    3 11550044
 
-To run code objects: `Device`, `RunOptions` and `Geometry` (emu.dispatch, emu.launch_state). All of these load when they
+To run code objects: `Device`, `RunOptions` and `Geometry` (emu.dispatch, emu.geometry). All of these load when they
 are first asked for.
 """
 
@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from emu.dispatch import Device, RunOptions
     from emu.display import show
+    from emu.geometry import Geometry
     from emu.interactive import f16, f32, f64, i32, lane_id, lanes, mask, to_numpy, u32, u64
     from emu.interactive_lds import Lds
     from emu.interactive_matrix import from_registers, mfma, to_registers
-    from emu.launch_state import Geometry
 
 _HOMES = {
     "emu.interactive": ("lanes", "lane_id", "mask", "u32", "u64", "i32", "f16", "f32", "f64", "to_numpy"),
@@ -30,7 +30,7 @@ _HOMES = {
     "emu.interactive_matrix": ("mfma", "to_registers", "from_registers"),
     "emu.display": ("show",),
     "emu.dispatch": ("Device", "RunOptions"),
-    "emu.launch_state": ("Geometry",),
+    "emu.geometry": ("Geometry",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 # What mnemonics begin with; other names are modules of this folder, or mistakes.

@@ -14,7 +14,7 @@ import numpy as np
 
 from emu.code_object import Argument, Kernel
 from emu.errors import LaunchError
-from emu.launch_state import FLOAT_TYPES, POINTER_KINDS
+from emu.kernarg import FLOAT_TYPES, POINTER_KINDS
 from emu.memory import Memory
 
 Arguments: TypeAlias = Sequence[object] | Mapping[str, object] | bytes
@@ -28,7 +28,7 @@ INTEGER_TYPES = {f"{sign}{name}" for name in ("char", "short", "int", "long") fo
 
 
 def device_values(kernel: Kernel, arguments: Arguments, memory: Memory, mapped: dict[int, int]) -> Arguments:
-    """The arguments as `emu.launch_state.prepare` takes them, with arrays mapped in `memory`.
+    """The arguments as `emu.launch.prepare` takes them, with arrays mapped in `memory`.
 
     arguments: in the kernel's order, by name, or the finished kernarg block as bytes. For a pointer: a C-contiguous
     numpy array (any dtype, those of ml_dtypes too; read-only ones may only be read), a contiguous CPU tensor of any

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from emu.code_object import Kernel
     from emu.contained_rules import ContainedRules
     from emu.dispatch import Device, Module, RunReport
-    from emu.launch_state import Geometry
+    from emu.geometry import Geometry
     from emu.run_arguments import RunArgument
 
 SHOWN_RULES = 6
@@ -178,7 +178,7 @@ def run(
 
 def _geometry(grid: tuple[int, ...] | None, items: tuple[int, ...] | None, block: tuple[int, ...]) -> Geometry:
     """The geometry of --grid or --items; a usage error for both and for neither."""
-    from emu.launch_state import Geometry
+    from emu.geometry import Geometry
 
     if (grid is None) == (items is None):
         raise click.UsageError("give one of --grid (workgroups) and --items (work-items)")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from emu.code_object import CodeObject, Kernel
 from emu.dispatch import RunOptions, RunReport
 from emu.errors import LaunchError
-from emu.launch_state import Launch
+from emu.launch import Launch
 from emu.memory import Buffer, Memory
 from gfx950.hip import TO_DEVICE, TO_HOST, Hip
 

@@ -24,7 +24,8 @@ from emu.arguments import Arguments, device_values
 from emu.code_object import CodeObject, Kernel
 from emu.engines import ENGINES
 from emu.errors import LaunchError
-from emu.launch_state import Geometry, Launch, place, prepare
+from emu.geometry import Geometry
+from emu.launch import Launch, place, prepare
 from emu.memory import Memory
 from emu.observers import Observer
 from gfx950.lds import allocation

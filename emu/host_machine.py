@@ -28,7 +28,8 @@ from emu.errors import (
     out_of_steps,
     stopped_itself,
 )
-from emu.launch_state import SCALAR_CODES, Dimensions, Launch, WaveState, residents, waves, workgroup_id_sgprs
+from emu.geometry import Dimensions
+from emu.launch import Launch, residents
 from emu.memory import WRITABLE, Memory
 from emu.numpy_memory import SCALAR_LOAD, unaligned
 from emu.register_checks import AGPR
@@ -36,6 +37,7 @@ from emu.registers import EXEC, HARDWARE_REGISTERS
 from emu.resident import Snapshot, Windows, aligned
 from emu.schedule import Workgroups, first_random
 from emu.translate import function_name, module_text
+from emu.wave_start import SCALAR_CODES, WaveState, waves, workgroup_id_sgprs
 from gfx950.host_code import HostCode, Translation, once
 from gfx950.isa.buffer_addressing import model as buffer_model
 from gfx950.isa.encoding import DecodeError, decode

@@ -12,13 +12,15 @@ from emu.code_object import CodeObject, Kernel
 from emu.dispatch import RunOptions, RunReport, Watch
 from emu.errors import EmulatorError, MemoryFault, UnknownInstruction, left_the_code, out_of_steps, stopped_itself
 from emu.execute import PC_MASK, polls
-from emu.launch_state import Dimensions, Launch, WaveState, residents, waves
+from emu.geometry import Dimensions
+from emu.launch import Launch, residents
 from emu.memory import Memory
 from emu.register_checks import UnsupportedForm
 from emu.resident import Snapshot, Windows
 from emu.schedule import Workgroups, first_random, next_random
 from emu.state import Transfer
 from emu.wave import Wave
+from emu.wave_start import WaveState, waves
 from gfx950.isa.encoding import Decoded, DecodeError, decode
 from gfx950.isa.mode_registers import MODE
 from gfx950.isa.text import instruction_text

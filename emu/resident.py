@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from emu.launch_state import Launch
+from emu.launch import Launch
 from emu.memory import Memory
 from gfx950.lanes import LANES
 

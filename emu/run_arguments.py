@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.code_object import Argument, Kernel
-from emu.launch_state import POINTER_KINDS
+from emu.kernarg import POINTER_KINDS
 
 DTYPES: dict[str, type[np.generic]] = {
     "u8": np.uint8, "u16": np.uint16, "u32": np.uint32, "u64": np.uint64,

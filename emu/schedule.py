@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Generic, Protocol, TypeVar
 
 from emu.errors import EmulatorError, NoProgress
-from emu.launch_state import Dimensions
+from emu.geometry import Dimensions
 
 LONGEST_SLICE = 1 << 22  # instructions of a workgroup before Python looks at Ctrl-C
 TURN = 1 << 26  # instructions after which a workgroup that shows no sign of waiting is set aside all the same

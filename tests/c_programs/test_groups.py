@@ -7,7 +7,7 @@ import pytest
 from c_kernels import module_of
 
 from emu.dispatch import RunOptions
-from emu.launch_state import Geometry
+from emu.geometry import Geometry
 
 LEVELS = ["-O0", "-O2", "-O3"]
 ENGINES = [RunOptions(), RunOptions(threads=2, quantum=1), RunOptions(engine="numpy")]

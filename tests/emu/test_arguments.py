@@ -14,7 +14,7 @@ from llvm_tools import assembled, compiled, kernel_source
 
 from emu.dispatch import Device, RunOptions
 from emu.errors import LaunchError
-from emu.launch_state import Geometry
+from emu.geometry import Geometry
 
 SOURCE = r"""
 #define GLOBAL __attribute__((address_space(1)))

@@ -8,7 +8,7 @@ from codegen.language import U64, Pointer, kernel, load, store, thread_id, trace
 from emu.code_object import load as load_code_object
 from emu.dispatch import Device, RunOptions
 from emu.errors import CodeObjectError, LaunchError
-from emu.launch_state import Geometry
+from emu.geometry import Geometry
 from emu.memory import Memory
 from emu.run_arguments import parse_argument
 
@@ -76,7 +76,7 @@ def test_whatever_stops_a_launch_unmaps_its_blocks(module, monkeypatch):
     def fails(*_, **__):
         raise ZeroDivisionError
 
-    monkeypatch.setattr("emu.launch_state._packet", fails)
+    monkeypatch.setattr("emu.launch._packet", fails)
     before = module.device.memory.buffers
     with pytest.raises(ZeroDivisionError):
         module["increment"][1, 64](np.zeros(64, np.uint32))

@@ -10,7 +10,7 @@ from llvm_tools import linked, object_of
 
 from emu.dispatch import Device, RunOptions
 from emu.errors import MemoryFault
-from emu.launch_state import Geometry
+from emu.geometry import Geometry
 from gfx950.isa.buffer_addressing import DEFAULT, BufferModel, use_model
 from gfx950.isa.registry import load
 

@@ -12,7 +12,8 @@ from llvm_tools import assembled, kernel_source, linked
 from emu.code_object import load
 from emu.dispatch import Device, RunOptions
 from emu.errors import LaunchError
-from emu.launch_state import Geometry, place, prepare
+from emu.geometry import Geometry
+from emu.launch import place, prepare
 
 VERSIONS, FORMS = (4, 5, 6), ("relocatable", "linked")
 ENGINES = ("host", "numpy")

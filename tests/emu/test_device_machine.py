@@ -14,7 +14,7 @@ from llvm_tools import assembled, compiled, kernel_source, linked
 
 from emu.dispatch import Device, RunOptions
 from emu.errors import LaunchError
-from emu.launch_state import Geometry
+from emu.geometry import Geometry
 from gfx950.hip import HipError, NoDevice
 
 KERNEL = "KERNEL k(GLOBAL u32 *out, GLOBAL const u32 *in, u32 n) { if (ITEM < n) out[ITEM] = in[ITEM] + n; }"

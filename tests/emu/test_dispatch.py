@@ -8,7 +8,7 @@ import pytest
 from kernel_builds import compile_c, compile_for_host
 
 from emu.dispatch import Device, RunOptions
-from emu.launch_state import Geometry
+from emu.geometry import Geometry
 
 # uint32 f(uint32 x, uint32 i): x the input of work-item i. Both sides compile the very same text.
 FUNCTIONS = """

@@ -8,7 +8,7 @@ import pytest
 from llvm_tools import assembled
 
 from emu.dispatch import Device, RunOptions
-from emu.launch_state import Geometry
+from emu.geometry import Geometry
 
 KERNEL = """
 .text

@@ -12,7 +12,7 @@ _NO_LIMIT = (
 )
 
 PROVED: dict[str, tuple[str, ...]] = {
-    "RJ-056.2": ("tests/emu/test_launch_state.py::test_enabled_registers_are_packed_in_the_abis_order",),
+    "RJ-056.2": ("tests/emu/test_wave_start.py::test_enabled_registers_are_packed_in_the_abis_order",),
     "RJ-061": (
         "tests/emu/test_fork.py::test_both_sides_run_once_the_smaller_first",
         "tests/emu/test_fork.py::test_six_deep",

@@ -9,7 +9,7 @@ from programs import LANES, Setting, expect, run
 
 from emu.dispatch import Device, RunOptions
 from emu.errors import LaunchError
-from emu.launch_state import Geometry
+from emu.geometry import Geometry
 from gfx950.isa.mode_registers import HW_ID, MODE, STATUS, TRAPSTS
 
 READABLE = (*range(1, 8), 15, *range(16, 21))

@@ -20,7 +20,7 @@ from llvm_tools import run_tool
 
 from emu.code_object import CodeObject, Symbol
 from emu.dispatch import Device, Module, RunOptions
-from emu.launch_state import Geometry
+from emu.geometry import Geometry
 from gfx950.isa.encoding import Decoded, decode
 
 FOLDER = Path(__file__).parent.parent / "c_programs"

@@ -16,7 +16,7 @@ from llvm_tools import assembled
 
 from emu.dispatch import Device, RunOptions
 from emu.errors import EmulatorError
-from emu.launch_state import Geometry
+from emu.geometry import Geometry
 from gfx950.isa.encoding import ENCODINGS, Decoded
 
 FIRST_VECTORS, FIRST_SCALARS = range(32, 224, 32), range(16, 96, 16)  # of the operands of the examples

@@ -16,9 +16,10 @@ from kernel_builds import assemble_kernel, with_code
 from llvm_tools import LlvmError, assembled
 
 from emu.dispatch import Device, RunOptions, RunReport
+from emu.geometry import Geometry
 from emu.host_layout import COUNT, HARDWARE, SCC, SGPRS
 from emu.host_machine import HostMachine, HostWorkgroup
-from emu.launch_state import Geometry, Launch, prepare
+from emu.launch import Launch, prepare
 from emu.numpy_machine import NumpyMachine, NumpyWorkgroup
 from emu.registers import EXEC, HARDWARE_REGISTERS, M0, VCC
 from gfx950.isa.encoding import ENCODINGS, MAI

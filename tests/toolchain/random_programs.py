@@ -36,7 +36,10 @@ NOT_STRAIGHT = {
     "s_setpc_b64", "s_swappc_b64", "s_call_b64", "s_cbranch_g_fork", "s_cbranch_i_fork", "s_cbranch_join",
     "s_setvskip", "s_set_gpr_idx_on",
 }  # fmt: skip
-FLOATS = [0, 0x80000000, 1, 0x3F800000, 0xBF000000, 0x7F800000, 0xFF800000, 0x7FC00000, 0x7F800001, 0x007FFFFF]
+FLOATS = (  # zeros, denormals, infinities and NaNs of f32, of f16 in both halves, and as high words of f64
+    0, 0x80000000, 1, 0x3F800000, 0xBF000000, 0x7F800000, 0xFF800000, 0x7FC00000, 0x7F800001, 0x007FFFFF,
+    0x7C007C01, 0xFC00FFFF, 0x7E00FD55, 0x3C00BC00, 0x03FF8001, 0x7FF00000, 0xFFF80001, 0x7FF00001, 0x3FF00000,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

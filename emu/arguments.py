@@ -12,9 +12,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from emu.code_object import Argument, Kernel
 from emu.errors import LaunchError
 from emu.kernarg import FLOAT_TYPES, POINTER_KINDS
+from emu.kernel_metadata import Argument, Kernel
 from emu.memory import Memory
 
 Arguments: TypeAlias = Sequence[object] | Mapping[str, object] | bytes

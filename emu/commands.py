@@ -13,10 +13,10 @@ from gfx950 import terminal
 from gfx950.evidence import Evidence
 
 if TYPE_CHECKING:
-    from emu.code_object import Kernel
     from emu.contained_rules import ContainedRules
     from emu.dispatch import Device, Module, RunReport
     from emu.geometry import Geometry
+    from emu.kernel_metadata import Kernel
     from emu.run_arguments import RunArgument
 
 SHOWN_RULES = 6

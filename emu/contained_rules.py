@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from emu.blocks import discover
-from emu.code_object import CodeObject, Kernel
+from emu.code_object import CodeObject
+from emu.kernel_metadata import Kernel
 from gfx950.evidence import Evidence, Rule
 from gfx950.instruction_rules import rules_of
 from gfx950.isa.encoding import Decoded

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from emu.code_object import CodeObject, Kernel
+from emu.code_object import CodeObject
 from emu.dispatch import RunOptions, RunReport
 from emu.errors import LaunchError
+from emu.kernel_metadata import Kernel
 from emu.launch import Launch
 from emu.memory import Buffer, Memory
 from gfx950.hip import TO_DEVICE, TO_HOST, Hip

@@ -18,8 +18,11 @@ from typing import Any
 from elftools.elf.elffile import ELFFile
 
 from emu import code_object
-from emu.code_object import Argument, CodeObject, Kernel, Symbol
+from emu.code_object import CodeObject
+from emu.elf_header import ET_REL
+from emu.elf_image import Symbol
 from emu.errors import CodeObjectError
+from emu.kernel_metadata import Argument, Kernel
 from emu.source_lines import SourceLine, source_lines
 from gfx950.isa.text import listing
 
@@ -190,7 +193,7 @@ def text_lines(found: Disassembly, width: int) -> Iterator[str]:
 
 def _heading(found: Disassembly) -> Iterator[str]:
     code = found.code
-    linked = "unlinked" if code.source[16] == code_object.ET_REL else "linked"
+    linked = "unlinked" if code.source[16] == ET_REL else "linked"
     size = sum(len(run.data) for run in code.code)
     yield f"{code.target}, code object V{code.version}, {linked}, {size} bytes of code"
     for kernel in found.kernels:

@@ -21,10 +21,11 @@ import numpy as np
 
 from emu import code_object
 from emu.arguments import Arguments, device_values
-from emu.code_object import CodeObject, Kernel
+from emu.code_object import CodeObject
 from emu.engines import ENGINES
 from emu.errors import LaunchError
 from emu.geometry import Geometry
+from emu.kernel_metadata import Kernel
 from emu.launch import Launch, place, prepare
 from emu.memory import Memory
 from emu.observers import Observer

@@ -15,7 +15,7 @@ import numpy as np
 from emu import host_layout as layout
 from emu import host_memory
 from emu.blocks import QUANTUM, discover
-from emu.code_object import CodeObject, Kernel
+from emu.code_object import CodeObject
 from emu.dispatch import TO_BARRIER, RunOptions, RunReport, Watch
 from emu.driver import DRIVER
 from emu.engines.host_engine import native_order
@@ -29,6 +29,7 @@ from emu.errors import (
     stopped_itself,
 )
 from emu.geometry import Dimensions
+from emu.kernel_metadata import Kernel
 from emu.launch import Launch, residents
 from emu.memory import WRITABLE, Memory
 from emu.numpy_memory import SCALAR_LOAD, unaligned

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from emu.code_object import Argument, Kernel
 from emu.errors import LaunchError
 from emu.geometry import GRID_DIMENSIONS, Geometry
+from emu.kernel_metadata import Argument, Kernel
 from emu.memory import PRIVATE_APERTURE, SHARED_APERTURE
 from gfx950.evidence import Evidence, rule
 

@@ -14,10 +14,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from emu.code_object import CodeObject, Kernel, KernelDescriptor
+from emu.code_object import CodeObject
 from emu.errors import LaunchError
 from emu.geometry import GRID_DIMENSIONS, Geometry
 from emu.kernarg import build_kernarg
+from emu.kernel_descriptor import KernelDescriptor
+from emu.kernel_metadata import Kernel
 from emu.memory import PRIVATE_APERTURE, SHARED_APERTURE, Memory
 from gfx950.evidence import Evidence, rule
 from gfx950.lanes import LANES

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from emu.code_object import CodeObject, Kernel
+from emu.code_object import CodeObject
 from emu.dispatch import RunOptions, RunReport, Watch
 from emu.errors import EmulatorError, MemoryFault, UnknownInstruction, left_the_code, out_of_steps, stopped_itself
 from emu.execute import PC_MASK, polls
 from emu.geometry import Dimensions
+from emu.kernel_metadata import Kernel
 from emu.launch import Launch, residents
 from emu.memory import Memory
 from emu.register_checks import UnsupportedForm

@@ -27,8 +27,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from emu.code_object import Argument, Kernel
 from emu.kernarg import POINTER_KINDS
+from emu.kernel_metadata import Argument, Kernel
 
 DTYPES: dict[str, type[np.generic]] = {
     "u8": np.uint8, "u16": np.uint16, "u32": np.uint32, "u64": np.uint64,

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from emu.code_object import KernelDescriptor
 from emu.geometry import GRID_DIMENSIONS, Dimensions
+from emu.kernel_descriptor import KernelDescriptor
 from emu.launch import Launch, user_sgprs
 from emu.memory import PRIVATE_APERTURE, SHARED_APERTURE
 from emu.registers import HARDWARE_REGISTERS

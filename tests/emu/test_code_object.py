@@ -1,6 +1,5 @@
 """Code objects from LLVM's C compiler, LLVM's assembler and llvmlite, and damaged ones."""
 
-import dataclasses
 import random
 import struct
 
@@ -8,10 +7,10 @@ import llvm_tools
 import msgpack
 import numpy as np
 import pytest
-from llvm_tools import assembled, kernel_source, linked, object_of
+from llvm_tools import assembled, kernel_source, linked
 from llvmlite import binding, ir
 
-from emu.code_object import MACHINES, decode_descriptor, load
+from emu.code_object import load
 from emu.errors import CodeObjectError
 
 C_SOURCE = r"""
@@ -237,77 +236,6 @@ def test_other_symbols_that_end_like_descriptors_are_no_kernels():
     assert list(load(assembled(kernel_source() + decoy)).kernels) == ["k"]
 
 
-# --- the descriptor, one directive at a time -------------------------------------------------------------------------
-
-RAW = ("rsrc1", "rsrc2", "rsrc3", "properties", "entry_offset")
-DIRECTIVES = [
-    ("group_segment_fixed_size 163840", {"group_segment": 163840}),
-    ("private_segment_fixed_size 1236", {"private_segment": 1236}),
-    ("kernarg_size 77", {"kernarg_size": 77}),
-    ("user_sgpr_count 11", {"user_sgpr_count": 11}),
-    ("user_sgpr_dispatch_ptr 1", {"dispatch_ptr": True, "user_sgpr_count": 2}),
-    ("user_sgpr_queue_ptr 1", {"queue_ptr": True, "user_sgpr_count": 2}),
-    ("user_sgpr_kernarg_segment_ptr 1", {"kernarg_segment_ptr": True, "user_sgpr_count": 2}),
-    ("user_sgpr_dispatch_id 1", {"dispatch_id": True, "user_sgpr_count": 2}),
-    ("user_sgpr_private_segment_size 1", {"private_segment_size": True, "user_sgpr_count": 1}),
-    ("user_sgpr_kernarg_preload_length 9", {"kernarg_preload_length": 9, "user_sgpr_count": 9}),
-    ("user_sgpr_kernarg_preload_offset 5", {"kernarg_preload_offset": 5}),
-    ("uses_dynamic_stack 1", {"uses_dynamic_stack": True}),
-    ("enable_private_segment 1", {"enable_private_segment": True}),
-    ("system_sgpr_workgroup_id_x 0", {"enable_workgroup_id_x": False}),
-    ("system_sgpr_workgroup_id_y 1", {"enable_workgroup_id_y": True}),
-    ("system_sgpr_workgroup_id_z 1", {"enable_workgroup_id_z": True}),
-    ("system_sgpr_workgroup_info 1", {"enable_workgroup_info": True}),
-    ("system_vgpr_workitem_id 1", {"workitem_id": 1}),
-    ("system_vgpr_workitem_id 2", {"workitem_id": 2}),
-    ("next_free_vgpr 512", {"vgprs": 512}),
-    ("next_free_vgpr 137", {"vgprs": 144}),
-    ("next_free_sgpr 40", {"sgprs": 48}),
-    ("next_free_sgpr 96", {"sgprs": 112}),
-    ("accum_offset 256\n.amdhsa_next_free_vgpr 300", {"accum_offset": 256, "vgprs": 304}),
-    ("accum_offset 12\n.amdhsa_next_free_vgpr 16", {"accum_offset": 12, "vgprs": 16}),
-    ("tg_split 1", {"tg_split": True}),
-    ("float_round_mode_32 2", {"float_round_32": 2}),
-    ("float_round_mode_16_64 3", {"float_round_16_64": 3}),
-    ("float_denorm_mode_32 1", {"float_denorm_32": 1}),
-    ("float_denorm_mode_16_64 2", {"float_denorm_16_64": 2}),
-    ("dx10_clamp 0", {"dx10_clamp": False}),
-    ("ieee_mode 0", {"ieee": False}),
-    ("fp16_overflow 1", {"fp16_ovfl": True}),
-    ("exception_fp_ieee_invalid_op 1", {"exceptions": 1}),
-    ("exception_fp_denorm_src 1", {"exceptions": 2}),
-    ("exception_fp_ieee_div_zero 1", {"exceptions": 4}),
-    ("exception_fp_ieee_overflow 1", {"exceptions": 8}),
-    ("exception_fp_ieee_underflow 1", {"exceptions": 16}),
-    ("exception_fp_ieee_inexact 1", {"exceptions": 32}),
-    ("exception_int_div_zero 1", {"exceptions": 64}),
-]
-
-
-def descriptor_of(directives: str) -> dict:
-    fields = dataclasses.asdict(load(assembled(kernel_source(directives))).kernel().descriptor)
-    return {name: value for name, value in fields.items() if name not in RAW}
-
-
-@pytest.fixture(scope="module")
-def plain_descriptor():
-    return descriptor_of("")
-
-
-@pytest.mark.parametrize(("directive", "changes"), DIRECTIVES, ids=[d for d, _ in DIRECTIVES])
-def test_each_assembler_directive_changes_exactly_its_fields(directive, changes, plain_descriptor):
-    found = descriptor_of(f".amdhsa_{directive}")
-    assert {name: value for name, value in found.items() if value != plain_descriptor[name]} == changes
-
-
-def test_the_assembler_defaults_are_decoded(plain_descriptor):
-    expected = {"vgprs": 8, "accum_offset": 4, "sgprs": 16, "float_round_32": 0, "float_denorm_32": 0}
-    expected |= {"float_denorm_16_64": 3, "dx10_clamp": True, "ieee": True, "enable_workgroup_id_x": True}
-    assert {name: plain_descriptor[name] for name in expected} == expected
-    with pytest.raises(ValueError, match="has 64 bytes, not 63"):
-        decode_descriptor(bytes(63))
-
-
 # --- metadata that contradicts the descriptor ------------------------------------------------------------------------
 
 
@@ -361,55 +289,6 @@ def test_metadata_without_its_descriptor_is_refused():
 # --- what is refused -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        (b"", "the data is empty"),
-        (b"hello world", "not an ELF file: it starts with 68 65 6c 6c"),
-        (b"__CLANG_OFFLOAD_BUNDLE__" + bytes(100), "an offload bundle.*\n.*\n.*clang-offload-bundler"),
-        (b"BC\xc0\xde" + bytes(100), "LLVM bitcode"),
-        (b"\x7fELF", "damaged: its header has 64 bytes and the file only 4"),
-    ],
-)
-def test_data_that_is_no_elf_file_is_named(data, message):
-    with pytest.raises(CodeObjectError, match=message):
-        load(data)
-
-
-def test_host_objects_are_named():
-    with pytest.raises(CodeObjectError, match=r"for X86_64 \(e_machine 62\), not for an AMD GPU.*\n.*\n.*host code"):
-        load(object_of("int f;", target="x86_64-linux-gnu"))
-    with pytest.raises(CodeObjectError, match=r"for AARCH64 \(e_machine 183\)"):
-        load(object_of("int f;", target="aarch64-linux-gnu"))
-    with pytest.raises(CodeObjectError, match=r"for MIPS \(e_machine 8\)"):
-        load(object_of("int f;", target="mips64-linux-gnu"))
-
-
-def test_every_machine_number_is_llvms_and_only_runnable_ones_load():
-    for flag, cpu in MACHINES.items():
-        data = assembled(".text\n", cpu=cpu)
-        assert data[48] == flag
-        if cpu in ("gfx950", "gfx9-4-generic"):
-            assert load(data).target == cpu
-        else:
-            flags = struct.unpack_from("<I", data, 48)[0]
-            with pytest.raises(CodeObjectError, match=rf"is for {cpu} \(e_flags {flags:#x}\)"):
-                load(data)
-    unknown = bytearray(compiled())
-    unknown[48] = 0xEE
-    with pytest.raises(CodeObjectError, match=r"an unknown GPU \(machine number 0xee\)"):
-        load(unknown)
-
-
-def test_old_versions_and_other_systems_are_named():
-    data = bytearray(compiled())
-    data[8] = 1
-    with pytest.raises(CodeObjectError, match=r"ABI version 1, which is code object V3"):
-        load(data)
-    with pytest.raises(CodeObjectError, match="OS/ABI 66 and type 1"):
-        load(object_of("", "-mcpu=gfx950", target="amdgcn-mesa-mesa3d", language="assembler"))
-
-
 def test_wave32_is_refused():
     data = bytearray(compiled())
     symbols = {name: value for name, value, _ in elf_symbols(bytes(data))}
@@ -454,24 +333,6 @@ def test_unresolved_symbols_and_misaligned_kernels_are_named():
 def test_the_base_must_be_a_page():
     with pytest.raises(ValueError, match=r"base 0x100 is not a multiple of 4096"):
         load(compiled(), 0x100)
-
-
-def test_tables_past_the_end_of_the_file_are_named():
-    data = compiled()
-    start, _, count = struct.unpack_from("<Q10xHH", data, 40)
-    short = rf"{count} section headers of 64 bytes at offset {start:#x} do not fit a file of {len(data) - 1} bytes"
-    with pytest.raises(CodeObjectError, match=short):
-        load(data[:-1])
-    damaged = bytearray(data)
-    struct.pack_into("<Q", damaged, start + 64 * 2 + 32, 1 << 40)
-    with pytest.raises(
-        CodeObjectError, match=rf"section header 2 points at 0x100\.\.0x10000000100 of a file of {len(data)}"
-    ):
-        load(damaged)
-    damaged = bytearray(linked(data))
-    struct.pack_into("<Q", damaged, 64 + 56 + 32, 1 << 40)
-    with pytest.raises(CodeObjectError, match=r"program header 1 points at 0x0\.\.0x10000000000"):
-        load(damaged)
 
 
 def test_images_of_absurd_size_are_refused():

@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from llvm_tools import compiled
 
-from emu.code_object import Argument, load
+from emu.code_object import load
 from emu.errors import LaunchError
 from emu.geometry import Geometry
 from emu.kernarg import build_kernarg
+from emu.kernel_metadata import Argument
 from emu.launch import prepare
 from emu.memory import Memory
 

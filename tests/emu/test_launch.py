@@ -7,9 +7,10 @@ import pytest
 from described_kernels import ONE, kernel
 from llvm_tools import compiled
 
-from emu.code_object import Argument, load
+from emu.code_object import load
 from emu.errors import LaunchError, MemoryFault
 from emu.geometry import Geometry
+from emu.kernel_metadata import Argument
 from emu.launch import place, prepare, residents
 from emu.memory import Memory
 from emu.wave_start import waves

@@ -18,8 +18,9 @@ import numpy as np
 from kernel_builds import compile_c, compile_for_host
 from llvm_tools import run_tool
 
-from emu.code_object import CodeObject, Symbol
+from emu.code_object import CodeObject
 from emu.dispatch import Device, Module, RunOptions
+from emu.elf_image import Symbol
 from emu.geometry import Geometry
 from gfx950.isa.encoding import Decoded, decode
 

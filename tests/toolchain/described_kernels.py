@@ -4,8 +4,10 @@ import dataclasses
 
 from llvm_tools import assembled, kernel_source
 
-from emu.code_object import Argument, Kernel, decode_descriptor, load
+from emu.code_object import load
 from emu.geometry import Geometry
+from emu.kernel_descriptor import decode_descriptor
+from emu.kernel_metadata import Argument, Kernel
 
 BARE = decode_descriptor(bytes(64))
 ONE = Geometry.of_blocks(1, 64)

@@ -9,10 +9,11 @@ Then it judges operands: a line grows by one operand at a time, and is kept wher
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+
+from llvm_tools import complaints
 
 TABLE = Path(__file__).parent / "gfx950_mnemonics.txt"
 HEADING = """\
@@ -41,24 +42,6 @@ def candidates() -> list[str]:
         names.append(name.decode())
         at += 1 + len(name)
     return names
-
-
-def complaints(lines: Iterable[str]) -> list[str | None]:
-    """What the assembler says against each line, None where it takes it."""
-    texts = list(lines)
-    if not texts:
-        return []
-    command = [sys.executable, "-m", "ziglang", "clang", "-target", "amdgcn-amd-amdhsa", "-mcpu=gfx950"]
-    run = subprocess.run(
-        [*command, "-x", "assembler", "-c", "-", "-o", "/dev/null"],
-        input="\n".join(texts).encode(),
-        capture_output=True,
-        check=False,
-    )
-    found: list[str | None] = [None] * len(texts)
-    for number, what in re.findall(r"^[^\n:]*:(\d+):\d+: error: ([^\n]*)", run.stderr.decode(), re.MULTILINE):
-        found[int(number) - 1] = what
-    return found
 
 
 def known_forms() -> list[str]:

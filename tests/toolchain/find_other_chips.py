@@ -8,14 +8,12 @@ The candidates are the names in the assembler's own table. The numbers are those
 
 from __future__ import annotations
 
-import io
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
-from elftools.elf.elffile import ELFFile
 from find_mnemonics import ANOTHER_GPU, bare, candidates
-from llvm_tools import LlvmError, assembled
+from llvm_tools import assembled, complaints, text_section
 
 from gfx950.isa.encoding import ENCODINGS, find_encoding
 
@@ -39,18 +37,8 @@ def chips_by_name() -> dict[str, tuple[str, ...]]:
 
 def known_to(chip: str, names: list[str]) -> set[str]:
     """The mnemonics that a chip has."""
-    refused = errors("\n".join(names), chip)
-    return {name for line, name in enumerate(names, 1) if not refused.get(line, "").startswith(ANOTHER_GPU)}
-
-
-def errors(source: str, chip: str) -> dict[int, str]:
-    """What the assembler says against the lines of a source, by number."""
-    try:
-        assembled(source, chip)
-    except LlvmError as error:
-        complaints = [line.split(":", 4) for line in str(error).splitlines() if ": error: " in line]
-        return {int(parts[1]): parts[4].strip() for parts in complaints}
-    return {}
+    told = zip(names, complaints(names, chip), strict=True)
+    return {name for name, what in told if not (what or "").startswith(ANOTHER_GPU)}
 
 
 def operands() -> Iterator[str]:
@@ -78,10 +66,8 @@ def numbers(names: list[str], chip: str) -> dict[str, tuple[str, int]]:
     found: dict[str, tuple[str, int]] = {}
     for text in operands():
         left = [name for name in names if name not in found]
-        refused = errors("\n".join(f"{name} {text}" for name in left), chip)
-        for line, name in enumerate(left, 1):
-            if line not in refused:
-                found[name] = number(f"{name} {text}", chip)
+        told = complaints((f"{name} {text}" for name in left), chip)
+        found |= {name: number(f"{name} {text}", chip) for name, what in zip(left, told, strict=True) if what is None}
     return found
 
 
@@ -94,12 +80,6 @@ def number(line: str, chip: str) -> tuple[str, int]:
     encoding = find_encoding(word)
     assert encoding is not None, line
     return encoding.name, ENCODINGS[encoding.name].unpack(int.from_bytes(code[: encoding.nbytes], "little"))["op"]
-
-
-def text_section(data: bytes) -> bytes:
-    """The code of an object."""
-    code: bytes = ELFFile(io.BytesIO(data)).get_section_by_name(".text").data()
-    return code
 
 
 def table_text() -> str:

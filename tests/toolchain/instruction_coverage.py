@@ -9,8 +9,6 @@ The mnemonics and an example of each of their forms are LLVM's (gfx950_mnemonics
 from __future__ import annotations
 
 import fnmatch
-import io
-import itertools
 import json
 import os
 import subprocess
@@ -20,10 +18,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from elftools.elf.elffile import ELFFile
-from find_mnemonics import bare, complaints, read_table
+from find_mnemonics import bare, read_table
 from instruction_runs import outcomes
-from llvm_tools import assembled
+from llvm_tools import accepted_lines, assembled_pieces
 
 from gfx950.isa.encoding import Decoded, DecodeError, decode
 from gfx950.isa.text import disassemble
@@ -117,19 +114,9 @@ class Form:
 # ---- measuring -------------------------------------------------------------------------------------------------------
 
 
-def bytes_of(lines: Sequence[str]) -> list[bytes]:
-    """LLVM's bytes of lines that it accepts, in one run."""
-    source = ".text\n" + "".join(f"line{i}: {line}\n" for i, line in enumerate(lines)) + "end_of_lines:\n"
-    elf = ELFFile(io.BytesIO(assembled(source)))
-    code = elf.get_section_by_name(".text").data()
-    symbols = {s.name: s["st_value"] for s in elf.get_section_by_name(".symtab").iter_symbols()}
-    starts = [symbols[f"line{i}"] for i in range(len(lines))] + [symbols["end_of_lines"]]
-    return [code[a:b] for a, b in itertools.pairwise(starts)]
-
-
 def forms_of(lines: Sequence[str]) -> list[Form]:
     """The examples, decoded and printed, and whether LLVM makes the same bytes of what was printed."""
-    forms = [Form(line, code) for line, code in zip(lines, bytes_of(lines), strict=True)]
+    forms = [Form(line, code) for line, code in zip(lines, assembled_pieces(lines), strict=True)]
     for form in forms:
         try:
             decoded = decode(form.code, 0)
@@ -138,9 +125,9 @@ def forms_of(lines: Sequence[str]) -> list[Form]:
         if decoded.nbytes == len(form.code):
             form.decoded, form.text = decoded, disassemble(decoded)
     printed = [form for form in forms if form.text and not form.text.startswith(".")]
-    taken = [f for f, what in zip(printed, complaints(f.text for f in printed), strict=True) if what is None]
-    for form, code in zip(taken, bytes_of([f.text for f in taken]), strict=True):
-        form.round_trips = code == form.code
+    again = accepted_lines(form.text for form in printed)
+    for form in printed:
+        form.round_trips = again.get(form.text) == form.code
     return forms
 
 

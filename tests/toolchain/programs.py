@@ -6,14 +6,12 @@ The programs of all test files are assembled by LLVM in one go, when the first o
 from __future__ import annotations
 
 import functools
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from elftools.elf.elffile import ELFFile
 from kernel_builds import assemble_kernel, with_code
-from llvm_tools import LlvmError, assembled
+from llvm_tools import LlvmError, assembled_pieces
 
 from emu.dispatch import Device, RunOptions, RunReport
 from emu.geometry import Geometry
@@ -21,9 +19,10 @@ from emu.host_layout import COUNT, HARDWARE, SCC, SGPRS
 from emu.host_machine import HostMachine, HostWorkgroup
 from emu.launch import Launch, prepare
 from emu.numpy_machine import NumpyMachine, NumpyWorkgroup
-from emu.registers import EXEC, HARDWARE_REGISTERS, M0, VCC
+from emu.registers import HARDWARE_REGISTERS
 from gfx950.isa.encoding import ENCODINGS, MAI
 from gfx950.isa.mode_registers import MODE
+from gfx950.isa.operand_codes import EXEC, M0, VCC
 from gfx950.lanes import ALL_LANES, Mode
 
 ROOM = 256  # dwords that a program may take
@@ -62,11 +61,8 @@ class Assembler:
         return self.made[text]
 
     def _assemble(self, texts: Sequence[str]) -> None:
-        parts = [f"program{i}:\n{text}\ns_endpgm\nend{i}:\n" for i, text in enumerate(texts)]
-        elf = ELFFile(io.BytesIO(assembled(".text\n" + "".join(parts))))
-        code = elf.get_section_by_name(".text").data()
-        at = {s.name: s["st_value"] for s in elf.get_section_by_name(".symtab").iter_symbols()}
-        self.made.update({text: code[at[f"program{i}"] : at[f"end{i}"]] for i, text in enumerate(texts)})
+        codes = assembled_pieces([f"{text}\ns_endpgm" for text in texts])
+        self.made.update(zip(texts, codes, strict=True))
 
 
 ASSEMBLER = Assembler()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from find_mnemonics import complaints, read_table
+from find_mnemonics import read_table
+from llvm_tools import complaints
 
 from gfx950.isa.encoding import DPP, ENCODINGS, SDWA, SDWAB, VOP3_BASES, DecodeError, decode
 from gfx950.isa.legality import takes_dpp, takes_sdwa, takes_vop3

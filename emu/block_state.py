@@ -8,8 +8,8 @@ from emu.block_memory import HostLanes, HostScalarReads, checked_call
 from emu.engines.host_engine import HostEngine, Value
 from emu.host_layout import COUNT, HARDWARE, ISSUED, MODE_TABLES, SCC, SGPRS, TABLES, WINDOWS, mode_key
 from emu.register_checks import AGPR, check_scalar, check_vector
-from emu.registers import EXEC, M0, VCC
 from gfx950.isa.mode_registers import MODE
+from gfx950.isa.operand_codes import EXEC, M0, VCC
 from gfx950.lanes import ALL_LANES, U32
 
 

@@ -37,7 +37,9 @@ def _sizes(context: click.Context, option: click.Parameter, value: str | None) -
 def _quantum(context: click.Context, parameter: click.Parameter, value: str) -> int:
     """The value of --quantum."""
     if value == "barrier":
-        return 1 << 62  # emu.dispatch.TO_BARRIER, whose module a help page should not load
+        from emu.dispatch import TO_BARRIER  # which a help page should not load
+
+        return TO_BARRIER
     if not value.isdecimal() or int(value) < 1:
         raise click.BadParameter(f"{value!r} is neither a whole number from 1 on nor `barrier`")
     return int(value)

@@ -26,8 +26,8 @@ from emu.host_layout import (
     WAVE,
     WAVE_BYTES,
 )
-from emu.registers import EXEC
 from emu.schedule import RANDOM_STEPS
+from gfx950.isa.operand_codes import EXEC
 
 
 def _context(*words: tuple[str, int]) -> str:

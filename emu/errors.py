@@ -7,7 +7,7 @@ program counter, the dispatcher the workgroup), so an error carries optional fie
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import Any, Self
+from typing import Any, Self, TypedDict, Unpack
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,18 @@ class Location:
         return ", ".join(parts)
 
 
+class Where(TypedDict, total=False):
+    """What `Location` is made of, as keywords."""
+
+    kernel: str | None
+    workgroup: tuple[int, int, int] | None
+    wave: int | None
+    lane: int | None
+    pc: int | None
+    instruction: str | None
+    address: int | None
+
+
 class EmulatorError(Exception):
     """Anything the emulated machine refuses to do.
 
@@ -56,33 +68,17 @@ class EmulatorError(Exception):
         *,
         expected: str | None = None,
         advice: str | None = None,
-        kernel: str | None = None,
-        workgroup: tuple[int, int, int] | None = None,
-        wave: int | None = None,
-        lane: int | None = None,
-        pc: int | None = None,
-        instruction: str | None = None,
-        address: int | None = None,
+        **where: Unpack[Where],
     ) -> None:
         super().__init__(what)
         self.what = what
         self.expected = expected
         self.advice = advice
-        self.location = Location(kernel, workgroup, wave, lane, pc, instruction, address)
+        self.location = Location(**where)
 
-    def located(
-        self,
-        *,
-        kernel: str | None = None,
-        workgroup: tuple[int, int, int] | None = None,
-        wave: int | None = None,
-        lane: int | None = None,
-        pc: int | None = None,
-        instruction: str | None = None,
-        address: int | None = None,
-    ) -> Self:
+    def located(self, **where: Unpack[Where]) -> Self:
         """This same error with the fields nobody has filled yet; a field once known is kept."""
-        self.location = self.location.merged(Location(kernel, workgroup, wave, lane, pc, instruction, address))
+        self.location = self.location.merged(Location(**where))
         return self
 
     @property
@@ -140,7 +136,7 @@ class UnknownInstruction(EmulatorError):
 class MemoryFault(EmulatorError):
     """An access outside every mapped buffer, or a write to a read-only one."""
 
-    def located(self, **where: Any) -> Self:
+    def located(self, **where: Unpack[Where]) -> Self:
         """As any error; of a buffer instruction it says that the descriptor is what allowed the access."""
         super().located(**where)
         if (self.instruction or "").startswith(("buffer_", "tbuffer_")) and self.expected is not None:

@@ -41,7 +41,7 @@ CONTEXT_WORDS = RANDOM + 1
 MODE_KEYS = 1 << 13
 
 # A load to LDS on its way: its number among those that vmcnt counts, EXEC, bytes a lane, addresses, data; in bytes.
-LATE_ENTRIES, LATE_BYTES = 64, 64 + 512 + 1024
+LATE_BYTES = 64 + 512 + 1024
 LATE_NUMBER, LATE_ACTIVE, LATE_NBYTES, LATE_ADDRESSES, LATE_DATA = 0, 8, 16, 64, 64 + 512
 
 UNALIGNED = 4  # an atomic off its alignment: a kind of fault beside what emu.memory says of a region

@@ -33,26 +33,24 @@ from emu.kernel_metadata import Kernel
 from emu.launch import Launch, residents
 from emu.memory import WRITABLE, Memory
 from emu.numpy_memory import SCALAR_LOAD, unaligned
-from emu.register_checks import AGPR
-from emu.registers import EXEC, HARDWARE_REGISTERS
+from emu.register_checks import AGPR, SCALAR_REGISTERS
+from emu.registers import HARDWARE_REGISTERS
 from emu.resident import Snapshot, Windows, aligned
 from emu.schedule import Workgroups, first_random
+from emu.state import LATE_ENTRIES
 from emu.translate import function_name, module_text
-from emu.wave_start import SCALAR_CODES, WaveState, waves, workgroup_id_sgprs
+from emu.wave_start import WaveState, waves, workgroup_id_sgprs
 from gfx950.host_code import HostCode, Translation, once
 from gfx950.isa.buffer_addressing import model as buffer_model
 from gfx950.isa.encoding import DecodeError, decode
 from gfx950.isa.mode_registers import MODE
+from gfx950.isa.operand_codes import EXEC
 from gfx950.isa.text import instruction_text
 from gfx950.lanes import ALL_LANES, LANES, Mode
 
 FIRST_SLICE = 1 << 12
-COUNTERS = (
-    layout.COUNT,
-    layout.ISSUED,
-    layout.LATE_FIRST,
-    layout.LATE_NEXT,
-)  # words of a wave that go on counting in a loop
+# Words of a wave that go on counting in a loop.
+COUNTERS = (layout.COUNT, layout.ISSUED, layout.LATE_FIRST, layout.LATE_NEXT)
 _RUN_WAVES = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_void_p if c == "p" else ctypes.c_int64 for c in "piiippppi"])
 
 
@@ -195,13 +193,13 @@ class HostWorkgroup:
         self.waves = self.storage.reshape(count, layout.WAVE_BYTES)
         self.windows = Windows(machine.memory, launch, aligned(max(64, launch.lds_granted)), count)
         self.scratch = aligned(layout.SCRATCH_BYTES)
-        self.late = aligned(count * layout.LATE_ENTRIES * layout.LATE_BYTES)
+        self.late = aligned(count * LATE_ENTRIES * layout.LATE_BYTES)
         self.snapshot = Snapshot()
         self.quantum = min(options.quantum, TO_BARRIER)
         self.instructions, self.done = 0, False
         self.starts: dict[Dimensions, tuple[Any, Any]] = {}  # by the workgroup's size
         self.id_sgprs = workgroup_id_sgprs(launch.kernel.descriptor)
-        self.sgprs = self.waves[:, layout.SGPRS : layout.SGPRS + 4 * SCALAR_CODES].view(np.uint32)
+        self.sgprs = self.waves[:, layout.SGPRS : layout.SGPRS + 4 * SCALAR_REGISTERS].view(np.uint32)
         self.first_context = self._first_context()
         self.context = self.first_context.copy()
         self.left = self.context[layout.LEFT :].view(np.int64)
@@ -242,10 +240,10 @@ class HostWorkgroup:
 
     def _begin_wave(self, state: WaveState, row: Any) -> None:
         half, word = row.view(np.uint32), row.view(np.uint64)
-        half[:SCALAR_CODES] = state.sgprs
+        half[:SCALAR_REGISTERS] = state.sgprs
         first = (layout.HARDWARE - layout.SGPRS) // 4
         half[first : first + HARDWARE_REGISTERS] = state.hardware
-        ring = self.late.ctypes.data + state.wave * layout.LATE_ENTRIES * layout.LATE_BYTES
+        ring = self.late.ctypes.data + state.wave * LATE_ENTRIES * layout.LATE_BYTES
         for at, value in (
             (layout.PC, state.pc),
             (layout.TABLES, self.machine.tables_for(int(state.hardware[MODE])).address),
@@ -342,10 +340,9 @@ class HostWorkgroup:
         if status == layout.STOPPED:
             text = None if machine.is_unknown(pc) else instruction_text(machine.bytes, machine.base, pc)
             raise UnknownInstruction(machine.errors[pc], instruction=text, **where)
-        active = row[layout.SGPRS + 4 * EXEC : layout.SGPRS + 4 * EXEC + 8].view(np.uint64)[0]
-        tables = machine.tables_for(
-            int(row[layout.HARDWARE + 4 * MODE : layout.HARDWARE + 4 * MODE + 4].view(np.uint32)[0])
-        )
+        active_at, mode_at = layout.SGPRS + 4 * EXEC, layout.HARDWARE + 4 * MODE
+        active = row[active_at : active_at + 8].view(np.uint64)[0]
+        tables = machine.tables_for(int(row[mode_at : mode_at + 4].view(np.uint32)[0]))
         row[layout.TABLES : layout.TABLES + 8].view(np.uint64)[0] = tables.address
         machine.translate(pc, int(active) == ALL_LANES, tables)
 

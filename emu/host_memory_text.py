@@ -17,7 +17,6 @@ from emu.host_layout import (
     LATE_ADDRESSES,
     LATE_BYTES,
     LATE_DATA,
-    LATE_ENTRIES,
     LATE_FIRST,
     LATE_NBYTES,
     LATE_NEXT,
@@ -51,6 +50,7 @@ from emu.host_memory_moves import (
     store,
 )
 from emu.memory import FLAGS, HOST_BASE, LENGTH, READABLE, WRITABLE
+from emu.state import LATE_ENTRIES
 
 
 def field(word: int) -> str:

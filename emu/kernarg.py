@@ -54,15 +54,7 @@ def build_kernarg(
         return _whole_block(kernel, arguments)
     explicit = [a for a in kernel.arguments if not a.hidden]
     values = _in_order(kernel, explicit, arguments)
-    size = max([kernel.kernarg_size, *(a.offset + a.size for a in kernel.arguments)])
-    if size > LARGEST_KERNARG:
-        raise LaunchError(
-            f"the metadata gives the kernel {size} bytes of arguments",
-            expected=f"at most {LARGEST_KERNARG}",
-            advice="the code object is damaged: compile or copy it again",
-            kernel=kernel.name,
-        )
-    block = bytearray(size)
+    block = bytearray(_block_bytes(kernel))
     for index, (argument, value) in enumerate(zip(explicit, values, strict=True)):
         block[argument.offset : argument.offset + argument.size] = _encode(kernel, index, argument, value)
     numbers = _hidden_values(geometry, dynamic_lds, queue_address) | _overrides(kernel, hidden or {})
@@ -75,6 +67,18 @@ def build_kernarg(
                 raise LaunchError(what, kernel=kernel.name)
             block[argument.offset : argument.offset + argument.size] = packed
     return bytes(block)
+
+
+def _block_bytes(kernel: Kernel) -> int:
+    size = max([kernel.kernarg_size, *(a.offset + a.size for a in kernel.arguments)])
+    if size > LARGEST_KERNARG:
+        raise LaunchError(
+            f"the metadata gives the kernel {size} bytes of arguments",
+            expected=f"at most {LARGEST_KERNARG}",
+            advice="the code object is damaged: compile or copy it again",
+            kernel=kernel.name,
+        )
+    return size
 
 
 def _overrides(kernel: Kernel, hidden: Mapping[str, int]) -> dict[str, int]:

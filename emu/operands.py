@@ -9,7 +9,7 @@ from typing import Any
 from emu.addresses import address, buffer, smem_offset
 from emu.modifiers import apply_neg_abs, dpp_lanes, sdwa_select
 from emu.register_checks import AGPR, SCALAR_REGISTERS, UnsupportedForm, check_even, check_scalar_run, check_vector_run
-from emu.registers import EXEC, M0, VCC, HardwareWords, ScalarNumbers
+from emu.registers import HardwareWords, ScalarNumbers
 from emu.scalar_sources import (
     constant_word,
     inline_bits,
@@ -21,7 +21,7 @@ from emu.scalar_sources import (
 from emu.state import State
 from gfx950.evidence import Evidence, rule
 from gfx950.isa.encoding import Decoded
-from gfx950.isa.operand_codes import FORMAT_REGISTERS, LITERAL, VGPR_FIRST
+from gfx950.isa.operand_codes import EXEC, FORMAT_REGISTERS, LITERAL, M0, VCC, VGPR_FIRST
 from gfx950.isa.registry import Instruction, Parameter
 from gfx950.lanes import U16, U32, U64, Engine, Lanes, Mask, Mode, Raw, Words, join
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gfx950.isa.mode_registers import MODE, STATUS, TRAPSTS
+from gfx950.isa.operand_codes import EXEC, VCC
 from gfx950.lanes import U32, U64, Mask, join
 
 if TYPE_CHECKING:
     from emu.state import State
 
-VCC, M0, EXEC = 106, 124, 126  # scalar codes
 HARDWARE_REGISTERS = 32
 EXCEPTION_FLAGS = 0x1FF  # the bits of TRAPSTS that any program may write [CDNA4 ISA 3.10.1]
 LAST_SGPR = 101

@@ -8,10 +8,10 @@ from typing import Any
 from emu.modifiers import apply_omod, sdwa_merge
 from emu.operands import DESTINATION, INDEXED_ENCODINGS, MEMORY_FIELDS
 from emu.register_checks import AGPR, check_even, check_scalar, check_scalar_run, check_vector_run
-from emu.registers import EXEC, M0, VCC
 from emu.state import State, Transfer
 from gfx950.isa.encoding import Decoded
 from gfx950.isa.lane_arithmetic import clamped
+from gfx950.isa.operand_codes import EXEC, M0, VCC
 from gfx950.isa.registry import Instruction
 from gfx950.lanes import U32, U64, Float, Lanes, Mask, Raw, Words, split
 

@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from emu.arguments import ADDRESS_BYTES
 from emu.kernarg import POINTER_KINDS
 from emu.kernel_metadata import Argument, Kernel
 
@@ -39,7 +40,6 @@ DTYPES: dict[str, type[np.generic]] = {
 NARROW_FLOATS = {"bf16": "bfloat16", "fp8": "float8_e4m3fn", "bf8": "float8_e5m2", "e8m0": "float8_e8m0fnu"}
 TYPE_NAMES = ", ".join((*DTYPES, *NARROW_FLOATS))
 FILES = (".npy", ".bin")
-ADDRESS_BYTES = 8
 LONGEST_SIZE = 20  # digits
 LONGEST_TEXT = 4096  # of one --arg: the longest path
 

@@ -6,11 +6,10 @@ from typing import Any
 
 from emu.memory import PRIVATE_APERTURE, SHARED_APERTURE
 from emu.register_checks import SCALAR_REGISTERS, UnsupportedForm, check_scalar_run
-from emu.registers import EXEC, VCC
 from emu.state import State
 from gfx950.evidence import Evidence, rule
 from gfx950.isa.encoding import Decoded
-from gfx950.isa.operand_codes import INLINE_FLOATS, LITERAL, TWO_PI, TWO_PI_BITS
+from gfx950.isa.operand_codes import EXEC, INLINE_FLOATS, LITERAL, TWO_PI, TWO_PI_BITS, VCC
 from gfx950.lanes import F16, F64, I64, U32, U64, Raw, Words, float_bits, join
 
 rule(

@@ -7,6 +7,8 @@ from typing import Any, Protocol
 
 from gfx950.lanes import Engine, Raw
 
+LATE_ENTRIES = 64  # loads to LDS on their way at once [rule lds.late_landing]
+
 
 class State(Protocol):
     """The registers and memories an instruction sees. Raw values belong to `engine`."""

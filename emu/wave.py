@@ -13,13 +13,12 @@ from emu.execute import execute
 from emu.memory import Memory
 from emu.numpy_memory import GlobalLanes, LdsLanes, ScalarReads
 from emu.register_checks import AGPR, check_scalar, check_vector
-from emu.registers import EXEC, HARDWARE_REGISTERS, M0
-from emu.state import Transfer
+from emu.registers import HARDWARE_REGISTERS
+from emu.state import LATE_ENTRIES, Transfer
 from gfx950.isa.encoding import Decoded
 from gfx950.isa.mode_registers import MODE
+from gfx950.isa.operand_codes import EXEC, M0
 from gfx950.lanes import ALL_LANES, Engine, Mode
-
-LATE_ENTRIES = 64  # loads to LDS on their way at once
 
 
 class Wave:

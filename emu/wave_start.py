@@ -14,14 +14,15 @@ from emu.geometry import GRID_DIMENSIONS, Dimensions
 from emu.kernel_descriptor import KernelDescriptor
 from emu.launch import Launch, user_sgprs
 from emu.memory import PRIVATE_APERTURE, SHARED_APERTURE
+from emu.register_checks import SCALAR_REGISTERS
 from emu.registers import HARDWARE_REGISTERS
 from gfx950.evidence import Evidence, rule
 from gfx950.isa.mode_registers import GPR_ALLOC, HW_ID, LDS_ALLOC, MODE, SH_MEM_BASES, STATUS
+from gfx950.isa.operand_codes import EXEC
 from gfx950.lanes import LANES
 
 PRELOAD_PROLOGUE = 256
-# Scalar operand codes that a launch initialises besides the numbered SGPRs.
-FLAT_SCRATCH_LO, FLAT_SCRATCH_HI, EXEC_LO, EXEC_HI, SCALAR_CODES = 102, 103, 126, 127, 128
+FLAT_SCRATCH = 102  # the scalar code of its low half
 
 rule(
     "launch.registers",
@@ -141,10 +142,10 @@ def _scalar_file(
     launch: Launch, workgroup: Dimensions, wave: int, count: int, scratch: int, active: int
 ) -> npt.NDArray[np.uint32]:
     registers = _scalar_registers(launch, workgroup, wave, count)
-    sgprs = np.zeros(SCALAR_CODES, np.uint32)
+    sgprs = np.zeros(SCALAR_REGISTERS, np.uint32)
     sgprs[: len(registers)] = registers
-    sgprs[[FLAT_SCRATCH_LO, FLAT_SCRATCH_HI]] = _halves(scratch)
-    sgprs[[EXEC_LO, EXEC_HI]] = _halves(active)
+    sgprs[FLAT_SCRATCH : FLAT_SCRATCH + 2] = _halves(scratch)
+    sgprs[EXEC : EXEC + 2] = _halves(active)
     return sgprs
 
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from emu.memory import Memory
-from emu.registers import EXEC, M0, VCC
 from emu.wave import Wave
 from gfx950.isa.encoding import DecodeError, decode
+from gfx950.isa.operand_codes import EXEC, M0, VCC
 
 LANES = range(64)
 ALL = (1 << 64) - 1

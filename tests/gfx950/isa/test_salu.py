@@ -5,9 +5,9 @@ import random
 
 import pytest
 
-from emu.registers import EXEC, VCC
 from emu.wave import Wave
 from gfx950.isa.encoding import ENCODINGS, decode
+from gfx950.isa.operand_codes import EXEC, VCC
 from gfx950.isa.registry import load, lookup
 
 M32, M64 = (1 << 32) - 1, (1 << 64) - 1

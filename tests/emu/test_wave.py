@@ -25,11 +25,6 @@ def test_exec_is_the_scalar_pair_126():
     assert np.flatnonzero(wave.exec_mask()).tolist() == [0, 1, 40]
 
 
-def test_branches_are_reported_not_taken(assemble):
-    transfer = Wave().step(decode(assemble("s_branch 3"), 0x100, 0x100))
-    assert (transfer.kind, transfer.target, transfer.condition) == ("branch", 0x110, None)
-
-
 def test_registers_that_do_not_exist():
     wave = Wave()
     with pytest.raises(UnsupportedForm, match=r"past the last vector register \(a256\)"):

@@ -11,16 +11,15 @@ from unittest import mock
 import numpy as np
 from kernel_builds import assemble_kernel, with_code
 from random_programs import BUFFER_BYTES, LDS_BYTES, SCRATCH_BYTES, Program
+from wave_registers import Workgroup, registers_of
 
 from emu import code_object
-from emu import host_layout as layout
 from emu.code_object import CodeObject
 from emu.dispatch import Device, Module, RunOptions
 from emu.errors import EmulatorError, NoProgress
 from emu.host_machine import HostWorkgroup
 from emu.memory import REGION_BYTES
 from emu.numpy_machine import NumpyWorkgroup
-from emu.registers import HARDWARE_REGISTERS
 
 BUFFER = 1 << 32  # the first buffer of a device lies here
 ROOM = 384  # dwords
@@ -57,7 +56,7 @@ class Outcome:
 
     ending: str
     buffer: bytes
-    left: dict[str, bytes] = field(default_factory=dict)
+    left: dict[str, bytes | str] = field(default_factory=dict)
 
     def difference(self, other: Outcome) -> str:
         """What differs, "" for nothing."""
@@ -72,51 +71,31 @@ def beginning_with(program: Program, begun: list) -> Iterator[None]:
     """Every wave starts with the registers of the program; workgroups that start are kept in `begun`."""
     scalars = [k for k in range(2, 128) if k not in KEPT]
 
-    def on_host(self, number, workgroup) -> None:
-        begin_host(self, number, workgroup)
-        for row in self.waves[: self.count]:
-            row[: layout.SGPRS].view(np.uint32).reshape(512, 64)[1:] = program.vectors[1:]
-            row[layout.SGPRS : layout.SGPRS + 512].view(np.uint32)[scalars] = program.scalars[scalars]
-        begun.append(self)
+    def beginning(begin):
+        def begun_with(group, number, workgroup) -> None:
+            begin(group, number, workgroup)
+            for one in registers_of(group):
+                one.vectors[1:], one.scalars[scalars] = program.vectors[1:], program.scalars[scalars]
+            begun.append(group)
 
-    def on_numpy(self, number, workgroup) -> None:
-        begin_numpy(self, number, workgroup)
-        for running in self.running:
-            running.wave.vgprs[1:] = program.vectors[1:]
-            running.wave.sgprs[scalars] = program.scalars[scalars]
-        begun.append(self)
+        return begun_with
 
-    begin_host, begin_numpy = HostWorkgroup.begin, NumpyWorkgroup.begin
-    with mock.patch.object(HostWorkgroup, "begin", on_host), mock.patch.object(NumpyWorkgroup, "begin", on_numpy):
+    with contextlib.ExitStack() as patches:
+        for kind in (HostWorkgroup, NumpyWorkgroup):
+            patches.enter_context(mock.patch.object(kind, "begin", beginning(kind.begin)))
         yield
 
 
-def left_on_host(one: HostWorkgroup) -> dict[str, bytes]:
-    """Registers, LDS and scratch of a workgroup that has ended."""
-    left = {"lds": one.windows.lds.tobytes(), "scratch": one.windows.scratch.tobytes()}
-    for wave, row in enumerate(one.waves[: one.count]):
-        scalars = row[layout.SGPRS : layout.SGPRS + 512].view(np.uint32)
-        hardware = row[layout.HARDWARE : layout.HARDWARE + 4 * HARDWARE_REGISTERS]
-        words = [int(row[at : at + 8].view(np.uint64)[0]) for at in (layout.SCC, layout.PC, layout.COUNT)]
-        left |= _named(wave, row[: layout.SGPRS].view(np.uint32).reshape(512, 64), scalars, hardware, words)
+def left_by(group: Workgroup) -> dict[str, bytes | str]:
+    """Registers, LDS and scratch of a workgroup that has ended, by name."""
+    left = {"lds": group.windows.lds.tobytes(), "scratch": group.windows.scratch.tobytes()}
+    for wave, one in enumerate(registers_of(group)):
+        named = {f"{'av'[k < 256]}{k % 256}": row.tobytes() for k, row in enumerate(one.vectors)}
+        named |= {f"s{k}": row.tobytes() for k, row in enumerate(one.scalars)}
+        named |= {f"hardware {k}": row.tobytes() for k, row in enumerate(one.hardware)}
+        named |= {name: str(int(getattr(one, name))) for name in ("scc", "pc", "count")}
+        left |= {f"wave {wave} {name}": value for name, value in named.items()}
     return left
-
-
-def left_on_numpy(one: NumpyWorkgroup) -> dict[str, bytes]:
-    """As `left_on_host`."""
-    left = {"lds": one.windows.lds.tobytes(), "scratch": one.windows.scratch.tobytes()}
-    for wave, running in enumerate(one.running):
-        it = running.wave
-        left |= _named(wave, it.vgprs, it.sgprs, it.hardware, [int(it.scc_bit), it.pc, it.count])
-    return left
-
-
-def _named(wave: int, vectors, scalars, hardware, words: list[int]) -> dict[str, bytes]:
-    each = {f"{'av'[k < 256]}{k % 256}": row.tobytes() for k, row in enumerate(vectors)}
-    each |= {f"s{k}": row.tobytes() for k, row in enumerate(scalars)}
-    each |= {f"hardware {k}": row.tobytes() for k, row in enumerate(hardware.view(np.uint32))}
-    each |= dict(zip(("scc", "pc", "count"), map(str, words), strict=True))
-    return {f"wave {wave} {name}": value for name, value in each.items()}
 
 
 def outcome(code: CodeObject, program: Program, buffer: np.ndarray, options: RunOptions, block: int) -> Outcome:
@@ -132,8 +111,7 @@ def outcome(code: CodeObject, program: Program, buffer: np.ndarray, options: Run
         ending = f"{type(error).__name__}: {error}"
         assert [b.name for b in device.memory.buffers] == ["buffer", "code object"]
         return Outcome(ending, buffer.tobytes() if block <= 64 else b"")
-    left = (left_on_host if options.engine == "host" else left_on_numpy)(begun[0])
-    return Outcome("done", buffer.tobytes(), left)
+    return Outcome("done", buffer.tobytes(), left_by(begun[0]))
 
 
 def fresh_buffer() -> np.ndarray:

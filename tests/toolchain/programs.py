@@ -12,14 +12,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from kernel_builds import assemble_kernel, with_code
 from llvm_tools import LlvmError, assembled_pieces
+from wave_registers import WaveRegisters, Workgroup, put_scc_and_mode, registers_of
 
 from emu.dispatch import Device, RunOptions, RunReport
 from emu.geometry import Geometry
-from emu.host_layout import COUNT, HARDWARE, SCC, SGPRS
-from emu.host_machine import HostMachine, HostWorkgroup
-from emu.launch import Launch, prepare
-from emu.numpy_machine import NumpyMachine, NumpyWorkgroup
-from emu.registers import HARDWARE_REGISTERS
+from emu.host_machine import HostWorkgroup
+from emu.launch import prepare
+from emu.numpy_machine import NumpyWorkgroup
 from gfx950.isa.encoding import ENCODINGS, MAI
 from gfx950.isa.mode_registers import MODE
 from gfx950.isa.operand_codes import EXEC, M0, VCC
@@ -215,62 +214,25 @@ def _run_on(engine: str, code: bytes, state: State, memory: Mapping[int, np.ndar
     for number, array in arrays.items():
         state.put_s({number: device.map(array)})
     state.put_s(state.given)
-    found = (_run_host if engine == "host" else _run_numpy)(machine, launch, options, state)
-    for one in found:
-        one.memory = arrays
-    return found
-
-
-def _run_numpy(machine: NumpyMachine, launch: Launch, options: RunOptions, state: State) -> list[State]:
-    group = NumpyWorkgroup(machine, launch, options, RunReport())
+    if engine == "host":
+        group: Workgroup = HostWorkgroup(machine, launch, options)
+    else:
+        group = NumpyWorkgroup(machine, launch, options, RunReport())
     group.begin(0, (0, 0, 0))
-    for wave in (one.wave for one in group.running):
-        wave.vgprs[:], wave.sgprs[KEPT], wave.scc_bit = state.vgprs, state.sgprs[KEPT], state.scc
-        wave.hardware[list(state.hardware)] = list(state.hardware.values())
-        wave.set_mode(np.array([state.mode], np.uint32))
-    group.windows.lds[: len(state.lds)] = state.lds
-    group.advance(LIMIT)
-    assert group.done
-    return [
-        State(
-            w.vgprs,
-            w.sgprs,
-            w.scc_bit,
-            int(w.hardware[MODE]),
-            group.windows.lds[: launch.lds_bytes].copy(),
-            instructions=w.count,
-        )
-        for w in (one.wave for one in group.running)
-    ]
-
-
-def _run_host(machine: HostMachine, launch: Launch, options: RunOptions, state: State) -> list[State]:
-    group = HostWorkgroup(machine, launch, options)
-    group.begin(0, (0, 0, 0))
-    for row in group.waves:
-        row[:SGPRS] = state.vgprs.view(np.uint8).reshape(-1)
-        row[SGPRS : SGPRS + 512].view(np.uint32)[KEPT] = state.sgprs[KEPT]
-        row[SCC] = state.scc
-        words = row[HARDWARE : HARDWARE + 4 * HARDWARE_REGISTERS].view(np.uint32)
-        words[list(state.hardware)] = list(state.hardware.values())
-        words[MODE] = state.mode
+    for one in registers_of(group):
+        one.vectors[:], one.scalars[KEPT] = state.vgprs, state.sgprs[KEPT]
+        one.hardware[list(state.hardware)] = list(state.hardware.values())
+    put_scc_and_mode(group, state.scc, state.mode)
     group.windows.lds[: len(state.lds)] = state.lds
     group.advance(LIMIT)
     assert group.done
     lds = group.windows.lds[: launch.lds_bytes].copy()
-    return [_state_of(row, lds) for row in group.waves]
+    return [_left(one, lds, arrays) for one in registers_of(group)]
 
 
-def _state_of(row: np.ndarray, lds: np.ndarray) -> State:
-    words = row.view(np.uint32)
-    return State(
-        words[: SGPRS // 4].reshape(512, 64).copy(),
-        words[SGPRS // 4 : SGPRS // 4 + 128].copy(),
-        bool(row[SCC]),
-        int(words[HARDWARE // 4 + MODE]),
-        lds,
-        instructions=int(words[COUNT // 4]),
-    )
+def _left(one: WaveRegisters, lds: np.ndarray, memory: dict[int, np.ndarray]) -> State:
+    vectors, scalars = one.vectors.copy(), one.scalars.copy()
+    return State(vectors, scalars, one.scc, int(one.hardware[MODE]), lds, memory, instructions=one.count)
 
 
 def words(form: str, **fields: int) -> str:

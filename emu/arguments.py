@@ -65,10 +65,10 @@ def _value(
     tensor = is_tensor(value)
     if not tensor and not isinstance(value, np.ndarray):
         return _plain(kernel, name, argument, value)
-    if argument is None and kernel.has_metadata is False:
+    if argument is None and not kernel.has_metadata:
         return _bytes_of(kernel, name, value)
     by_value = argument is not None and argument.value_kind not in POINTER_KINDS
-    if by_value and (value.ndim == 0 or (argument is not None and argument.size != ADDRESS_BYTES)):
+    if argument is not None and by_value and (value.ndim == 0 or argument.size != ADDRESS_BYTES):
         return _contents(kernel, name, argument, value)
     if id(value) not in mapped:
         array = tensor_bytes(kernel, name, value) if tensor else value
@@ -103,9 +103,9 @@ def _kind(dtype: np.dtype[Any]) -> str:
     return "float" if dtype.kind == "f" or dtype.name.startswith(("bfloat", "float")) else "bytes"
 
 
-def _check_type(kernel: Kernel, name: str, argument: Argument | None, dtype: object, kind: str) -> None:
+def _check_type(kernel: Kernel, name: str, argument: Argument, dtype: object, kind: str) -> None:
     """Refuses a typed number where the metadata has a type of the other kind: its bits would mean another number."""
-    stated = argument.type if argument is not None else ""
+    stated = argument.type
     wanted = "float" if stated in FLOAT_TYPES else "integer" if stated in INTEGER_TYPES else kind
     if kind != "bytes" and wanted != kind:
         raise LaunchError(
@@ -115,7 +115,7 @@ def _check_type(kernel: Kernel, name: str, argument: Argument | None, dtype: obj
         )
 
 
-def _contents(kernel: Kernel, name: str, argument: Argument | None, value: Any) -> object:
+def _contents(kernel: Kernel, name: str, argument: Argument, value: Any) -> object:
     """What an array or tensor holds, for an argument that is passed by value."""
     if is_tensor(value):
         kind = "float" if value.dtype.is_floating_point else "bytes" if value.dtype.is_complex else "integer"
@@ -123,7 +123,7 @@ def _contents(kernel: Kernel, name: str, argument: Argument | None, value: Any) 
         kind = _kind(value.dtype)
     if value.ndim == 0:
         _check_type(kernel, name, argument, value.dtype, kind)
-    if argument is not None and value.nbytes != argument.size:
+    if value.nbytes != argument.size:
         shape = f" and shape {tuple(value.shape)}" if value.ndim else ""
         raise LaunchError(
             f"argument {name} takes {argument.size} bytes by value and got {value.nbytes}: "

@@ -29,7 +29,6 @@ from emu.kernel_metadata import Kernel
 from emu.launch import Launch, place, prepare
 from emu.memory import Memory
 from emu.observers import Observer
-from gfx950.lds import allocation
 
 DEFAULT_QUANTUM = 32  # instructions a wave runs before the next one's turn [facts: field kernels break above 32]
 RANDOM_BLOCK = 4  # instructions of a block under a random schedule: a turn ends between blocks
@@ -257,7 +256,6 @@ class LaunchableKernel:
                 chosen = replace(chosen, watch=self._watched(watch, mapped))
             launch = prepare(self.kernel, geometry, values, device.memory, dynamic_lds=dynamic_lds, hidden=hidden)
             try:
-                allocation(launch.lds_bytes)
                 return self.module.machine(self.kernel, chosen).run(launch, chosen)
             finally:
                 launch.release(device.memory)

@@ -36,7 +36,7 @@ from emu.numpy_memory import SCALAR_LOAD, unaligned
 from emu.register_checks import AGPR, SCALAR_REGISTERS
 from emu.registers import HARDWARE_REGISTERS
 from emu.resident import Snapshot, Windows, aligned
-from emu.schedule import Workgroups, first_random
+from emu.schedule import Workgroups, first_random, standing
 from emu.state import LATE_ENTRIES
 from emu.translate import function_name, module_text
 from emu.wave_start import WaveState, waves, workgroup_id_sgprs
@@ -308,12 +308,8 @@ class HostWorkgroup:
         live = np.flatnonzero(self._words(layout.STATUS) != layout.END)
         first = self._where(int(live[0]) if live.size else 0)
         text = instruction_text(self.machine.bytes, self.machine.base, first["pc"])
-        barrier = int((self._words(layout.STATUS) == layout.BARRIER).sum())
-        waiting = f", {barrier} at a barrier" if barrier else ""
-        return (
-            f"kernel {first['kernel']}, workgroup {self.workgroup} wave {first['wave']} at pc {first['pc']:#x} `{text}`"
-            f" ({len(live)} waves live{waiting})"
-        )
+        waiting = int((self._words(layout.STATUS) == layout.BARRIER).sum())
+        return standing(first, text, len(live), waiting)
 
     def _call(self, budget: int) -> int:
         self.left[0] = budget

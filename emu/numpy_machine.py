@@ -18,7 +18,7 @@ from emu.launch import Launch, residents
 from emu.memory import Memory
 from emu.register_checks import UnsupportedForm
 from emu.resident import Snapshot, Windows
-from emu.schedule import Workgroups, first_random, next_random
+from emu.schedule import Workgroups, first_random, next_random, standing
 from emu.state import Transfer
 from emu.wave import Wave
 from emu.wave_start import WaveState, waves
@@ -218,7 +218,4 @@ class NumpyWorkgroup:
         live = [one for one in self.running if one.status != "end"]
         first = self.machine.where(live[0])
         text = instruction_text(self.machine.bytes, self.machine.base, first["pc"])
-        return (
-            f"kernel {first['kernel']}, workgroup {live[0].workgroup} wave {first['wave']} at pc {first['pc']:#x}"
-            f" `{text}` ({len(live)} waves live)"
-        )
+        return standing(first, text, len(live), sum(one.status == "barrier" for one in live))

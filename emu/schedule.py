@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from emu.errors import EmulatorError, NoProgress
 from emu.geometry import Dimensions
@@ -75,6 +75,19 @@ class Resident(Protocol):
     def where(self) -> str:
         """Where its waves stand, in a line."""
         ...
+
+
+def standing(first: Mapping[str, Any], text: str, live: int, waiting: int) -> str:
+    """Where the waves of a workgroup stand, in a line.
+
+    first: the fields of `errors.Location` of the first of the `live` ones, `waiting` of which are at a barrier; text:
+    its instruction.
+    """
+    barrier = f", {waiting} at a barrier" if waiting else ""
+    return (
+        f"kernel {first['kernel']}, workgroup {first['workgroup']} wave {first['wave']} at pc {first['pc']:#x} `{text}`"
+        f" ({live} waves live{barrier})"
+    )
 
 
 R = TypeVar("R", bound=Resident)

@@ -27,7 +27,7 @@ Results           in order; a plain type goes to vdst / sdst, Mask (after it or 
 A body annotated `T | None` may return None: then it writes no register.
 
 Bodies never mention EXEC masking, DPP, SDWA, neg, abs, clamp, omod, op_sel, literals: those wrap any instruction, once,
-in `emu.execute`. VOP1, VOP2 and VOPC definitions have their 64-bit (VOP3) form by themselves.
+in `emu.operands` and `emu.results`. VOP1, VOP2 and VOPC definitions have their 64-bit (VOP3) form by themselves.
 """
 
 from __future__ import annotations

@@ -1,8 +1,15 @@
-"""Damaged code objects and random instruction streams never crash, hang, or reach memory that is not theirs."""
+"""Damaged code objects and random programs never crash, hang, or reach memory that is not theirs, and both engines
+leave the same bits everywhere."""
+
+import random
+from collections import Counter
 
 import fuzzing
 import numpy as np
 import pytest
+from random_programs import families, legal_instruction
+
+from gfx950.isa.registry import load
 
 
 def test_a_sample_of_cases():
@@ -68,3 +75,11 @@ def test_engines_that_differ_are_found(monkeypatch, wrong):
     found = {"a vector": "wave 0 v40", "memory": "buffer", "an ending": "'done' and 'NoProgress: '"}[wrong]
     with pytest.raises(AssertionError, match=f"engines differ: {found}"):
         fuzzing.run_case(seed)
+
+
+def test_the_generator_knows_every_encoding():
+    """Straight-line instructions of every encoding, and of most names within a sample."""
+    assert set(families()) == {i.encoding for i in load().values()}
+    rng = random.Random(7)
+    drawn = Counter(legal_instruction(rng).instruction.name for _ in range(6000))
+    assert len(drawn) > 0.8 * sum(map(len, families().values()))

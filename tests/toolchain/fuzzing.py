@@ -18,10 +18,10 @@ import time
 from collections import Counter
 
 import numpy as np
-from engine_pair import BUFFER, ROOM, fresh_buffer, object_of, outcome, template
 from kernel_builds import compile_c
+from random_garbage import random_code
 from random_programs import Program, random_program
-from random_streams import random_code
+from random_runs import BUFFER, ROOM, fresh_buffer, object_of, outcome, template
 
 from emu import host_machine, resident
 from emu.dispatch import Device, RunOptions

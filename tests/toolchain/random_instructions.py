@@ -5,15 +5,14 @@ from __future__ import annotations
 import random
 
 from gfx950.isa.encoding import Decoded, blank, decode, encode
-from gfx950.isa.operand_codes import INLINE_FLOATS
+from gfx950.isa.legality import VECTORS
+from gfx950.isa.operand_codes import INLINE_FLOATS, LITERAL, TWO_PI
 from gfx950.isa.text import immediates, memory, modifiers, operands, packed, scalar
 from gfx950.isa.text.fields import Field
 from gfx950.isa.text.registers import SOURCES
 from gfx950.isa.text.syntax import Syntax
 
-LIMITED = ("VOP1", "VOP2", "VOPC", "VOP3", "VOP3P")  # one scalar register at most, and no literal beside it [6.2.1]
-
-NOTHING_MORE = 255  # a literal or a mask of lanes has taken the one scalar operand
+NOTHING_MORE = LITERAL  # a literal or a mask of lanes has taken the one scalar operand
 
 
 class Generator:
@@ -109,16 +108,22 @@ class Generator:
                 if rng.random() < 0.5:
                     Field("sd", "sdwa").put(d, 1)
                     Field("sdst", "sdwa").put(d, rng.randrange(0, 100, 2))
-            case operands.Number():
-                item.slot.put(d, rng.getrandbits(item.count))
-            case operands.TrailingLiteral() | scalar.LiteralNumber():
-                d.literal = rng.getrandbits(16 if getattr(item, "kind", "") == "f16" else 32)
             case operands.Word():
                 pass
             case packed.MatrixOperand():
                 self.vector(operands.Vector(item.slot, 8, "va", item.acc, 256))
             case memory.BufferAddress():
                 d.fields["vaddr"] = rng.randrange(0, 254, 2) if d.fields["offen"] or d.fields["idxen"] else 0
+            case _:
+                self.immediate(item)
+
+    def immediate(self, item) -> None:
+        rng, d = self.rng, self.decoded
+        match item:
+            case operands.Number():
+                item.slot.put(d, rng.getrandbits(item.count))
+            case operands.TrailingLiteral() | scalar.LiteralNumber():
+                d.literal = rng.getrandbits(16 if getattr(item, "kind", "") == "f16" else 32)
             case immediates.WaitCounters():
                 item.slot.put(d, rng.getrandbits(16) & 0xCF7F)
             case immediates.HardwareRegister() | scalar.Branch():
@@ -157,9 +162,9 @@ class Generator:
         kinds = ["vector"] * (3 if item.files else 0)
         kinds += ["scalar"] * item.scalars + ["constant"] * item.constants + ["literal"] * item.literal
         kind = rng.choice(kinds)
-        limited = self.syntax.form in LIMITED
+        limited = self.syntax.form in VECTORS  # one scalar register at most, and no literal beside it [6.2.1]
         if limited and kind in ("scalar", "literal") and self.bus is not None:
-            again = self.bus < 128 and item.scalars and self.bus_fits(item.words)
+            again = self.bus < 128 and item.scalars and item.words == self.bus_words
             kind = "scalar" if again else "constant" if item.constants else "vector"
         if kind == "vector":
             self.vector(operands.Vector(item.slot, item.words, item.files, item.acc, item.offset, follows=item.follows))
@@ -168,17 +173,13 @@ class Generator:
             self.bus, self.bus_words = code, item.words
             item.slot.put(self.decoded, code)
         elif kind == "constant":
-            item.slot.put(self.decoded, rng.choice([rng.randrange(128, 209), *INLINE_FLOATS, 248]))
+            item.slot.put(self.decoded, rng.choice([rng.randrange(128, 209), *INLINE_FLOATS, TWO_PI]))
         else:
             self.bus = NOTHING_MORE
-            item.slot.put(self.decoded, 255)
+            item.slot.put(self.decoded, LITERAL)
             narrow = item.kind in ("f16", "bf16", "i16")
             if self.decoded.literal is None:
                 self.decoded.literal = rng.getrandbits(16 if narrow else 32)
-
-    def bus_fits(self, words: int) -> bool:
-        """Whether the scalar register of the other operand is of this width."""
-        return words == self.bus_words
 
     def scalar_source(self, item: operands.Source) -> int:
         if item.words == 1 and self.rng.random() < 0.2:

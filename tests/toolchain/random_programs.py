@@ -1,7 +1,7 @@
 """Random programs of legal instructions that mostly mean something, and the registers they begin with.
 
 Addresses come from registers that nothing else writes, so accesses mostly reach memory that is there: a buffer, LDS,
-scratch. Loops are short, branches forward, calls return. What is garbage comes from `random_streams`.
+scratch. Loops are short, branches forward, calls return. What is garbage comes from `random_garbage`.
 """
 
 from __future__ import annotations
@@ -11,14 +11,16 @@ import random
 from dataclasses import dataclass
 
 import numpy as np
+from random_garbage import random_instruction
 from random_instructions import Generator
-from random_streams import random_instruction
 
 from gfx950.isa.encoding import Decoded, encode
 from gfx950.isa.registry import Instruction, load
 from gfx950.isa.text import assemble
 from gfx950.isa.text.catalog import syntaxes
 from gfx950.isa.text.fields import Joined
+from gfx950.isa.text.immediates import HardwareRegister
+from gfx950.isa.text.memory import BufferAddress
 from gfx950.isa.text.modifiers import Value
 from gfx950.isa.text.operands import Number
 
@@ -26,7 +28,7 @@ BUFFER_BYTES = 65536
 LDS_BYTES, SCRATCH_BYTES = 8192, 8448
 MIDDLE = 6144  # of the buffer: what global addresses begin at
 FIRST_VECTOR, FIRST_SCALAR, LAST_SCALAR = 24, 28, 90  # registers that instructions write
-SMALL, MASKS, DESCRIPTORS, BASE, COUNTERS = (6, 7), (8, 10), (12, 16, 20), 4, (26, 27)
+SMALL, DESCRIPTORS, BASE, COUNTERS = (6, 7), (12, 16, 20), 4, (26, 27)
 LANE_OFFSETS = range(1, 7)  # vector registers with an offset a lane
 GLOBAL, SHARED, PRIVATE, INDICES = (8, 10), (12,), (14,), (16, 18)  # pairs of them
 BEFORE_SCRATCH = 7  # the register with offsets from which an immediate may go back
@@ -108,9 +110,9 @@ class Meaningful(Generator):
             slot.put(self.decoded, chosen)
         elif isinstance(item, Number) and self.syntax.form == "SMEM" and item.count > 7:
             slot.put(self.decoded, self._offset(2048, item.signed) & (1 << item.count) - 1)
-        elif type(item).__name__ == "BufferAddress":
+        elif isinstance(item, BufferAddress):
             self.decoded.fields["vaddr"] = self.rng.choice(INDICES)
-        elif type(item).__name__ == "HardwareRegister":
+        elif isinstance(item, HardwareRegister):
             super().operand(item)
             if self.rng.random() < 0.8:
                 slot.put(self.decoded, slot.get(self.decoded) & ~63 | self.rng.choice((1, 1, 2, 4, 5, 6, 15)))

@@ -1,4 +1,4 @@
-"""The registers of a workgroup's waves by the same names on either engine, to put in before it runs and to read after."""
+"""The registers of waves by the same names on either engine, to put in before a workgroup runs and to read after."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Random instruction streams, known and garbage."""
+"""Garbage: instructions with any bits in their fields, legal or not, and bytes that are none."""
 
 from __future__ import annotations
 
-from gfx950.isa.encoding import ENCODINGS, MAI, VOP3_BASES, VOP3B, uses_vop3b
+from gfx950.isa.encoding import ENCODINGS, LOAD_SCALE, MAI, VOP3_BASES, VOP3B, uses_vop3b
+from gfx950.isa.operand_codes import DPP, LITERAL, SDWA
 from gfx950.isa.registry import load
 
 ROOM = 48  # dwords of random code
@@ -47,6 +48,7 @@ def matrix_fields(instruction, form, fields):
 
 
 def random_instruction(rng):
+    """The bytes of a definition with values in its fields that mostly mean something."""
     instruction = INSTRUCTIONS[rng.integers(len(INSTRUCTIONS))]
     form = instruction.encoding
     if form in VOP3_BASES and rng.random() < 0.4 and not instruction.parameter("literal"):
@@ -66,12 +68,16 @@ def random_instruction(rng):
         fields["lds"] = 1
     raw = encoding.pack(fields).to_bytes(encoding.nbytes, "little")
     if form == "MAI_SCALE":
-        raw = ENCODINGS["VOP3P"].pack({"op": 0x2C, "src0": 264, "src1": 265, "op_sel": 1}).to_bytes(8, "little") + raw
+        raw = (
+            ENCODINGS["VOP3P"].pack({"op": LOAD_SCALE, "src0": 264, "src1": 265, "op_sel": 1}).to_bytes(8, "little")
+            + raw
+        )
     sources = {fields.get(n) for n in ("src0", "ssrc0", "ssrc1")}
-    return raw + rng.bytes(4) if encoding.nbytes == 4 and sources & {249, 250, 255} else raw
+    return raw + rng.bytes(4) if encoding.nbytes == 4 and sources & {SDWA, DPP, LITERAL} else raw
 
 
 def random_code(rng):
+    """A few of them, or bytes."""
     if rng.random() < 0.15:
         return rng.bytes(4 * int(rng.integers(1, ROOM)))
     code = b"".join(random_instruction(rng) for _ in range(int(rng.integers(1, 8))))

@@ -1,4 +1,4 @@
-"""A program on both engines from given registers, and all that it leaves: memory, registers, LDS, scratch."""
+"""A random program on either engine from its registers, and all that it leaves: memory, registers, LDS, scratch."""
 
 from __future__ import annotations
 

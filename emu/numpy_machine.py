@@ -28,6 +28,7 @@ from gfx950.isa.text import instruction_text
 from gfx950.lanes import Mode
 
 FIRST_SLICE = 1 << 8
+SLOWNESS = 1 << 10  # than the host engine
 
 
 @dataclass(eq=False)
@@ -59,7 +60,7 @@ class NumpyMachine:
 
         ids = launch.geometry.workgroup_ids()
         make = functools.partial(NumpyWorkgroup, self, launch, options, report)
-        work = Workgroups(ids, residents(launch), make, finished, FIRST_SLICE)
+        work = Workgroups(ids, residents(launch), make, finished, FIRST_SLICE, SLOWNESS)
         try:
             work.run(threads=1)
         finally:

@@ -20,6 +20,7 @@ LONGEST_SLICE = 1 << 22  # instructions of a workgroup before Python looks at Ct
 TURN = 1 << 26  # instructions after which a workgroup that shows no sign of waiting is set aside all the same
 POLL_SHARE = 64  # a slice waits when one instruction in so many is a poll
 PATIENCE = 1 << 28  # instructions of nothing but waiting before a launch is given up
+ROUNDS = 8  # but never before every workgroup has had so many turns
 GRACE = 1 << 20  # what a waiting workgroup may still take after another has failed
 
 
@@ -98,7 +99,8 @@ class Workgroups(Generic[R]):
     """The workgroups of a launch, run on threads.
 
     limit: how many may have started and not ended. first_slice: instructions of a workgroup before the first look for
-    signs of waiting; then twice that, and so on.
+    signs of waiting; then twice that, and so on. slowness: how many times slower than the host engine instructions are:
+    as much less there is of them in the longest slice, and before a launch is given up.
     """
 
     def __init__(
@@ -108,9 +110,12 @@ class Workgroups(Generic[R]):
         make: Callable[[], R],
         finished: Callable[[R], None],
         first_slice: int,
+        slowness: int = 1,
     ) -> None:
         self.ids, self.limit, self.make, self.finished = enumerate(ids), limit, make, finished
         self.first_slice = first_slice
+        self.longest = max(first_slice, LONGEST_SLICE // slowness)
+        self.patience = PATIENCE // slowness
         self.lock = threading.Lock()
         self.waiting: deque[R] = deque()
         self.running: list[R] = []
@@ -205,7 +210,7 @@ class Workgroups(Generic[R]):
                 with self.lock:
                     self.waiting.append(resident)
                 return
-            budget = min(2 * budget, LONGEST_SLICE)
+            budget = min(2 * budget, self.longest)
         with self.lock:
             self.quiet = 0
             self.live -= 1
@@ -215,16 +220,17 @@ class Workgroups(Generic[R]):
     def _waits(self, resident: R, before: tuple[int, int, int], budget: int) -> bool:
         """Whether a slice looks like waiting. Raises NoProgress when nobody has done anything else for long."""
         ran, polled = resident.instructions - before[0], resident.polls - before[1]
-        repeats = budget == LONGEST_SLICE and resident.repeats()
+        repeats = budget == self.longest and resident.repeats()
         waits = repeats or polled * POLL_SHARE >= ran
         with self.lock:
             if not waits or resident.changes != before[2]:
                 self.quiet = 0
             else:
-                self.quiet += max(ran, PATIENCE // 64) if repeats else ran
+                patience = max(self.patience, ROUNDS * self.live * self.first_slice)
+                self.quiet += patience // (64 + 2 * self.live) if repeats else ran
                 if repeats:
                     self.slices[resident.number] = budget
-                if self.quiet >= PATIENCE and not self.failures:
+                if self.quiet >= patience and not self.failures:
                     raise self._no_progress()
         return waits
 

@@ -42,12 +42,12 @@ class HostLanes:
         if where is not None:
             none = host.define(f"icmp eq i64 {active}, 0", 1, False).text
             host.emit(f"br i1 {none}, label %no_{label}, label %on_{label}")
-            host.lines.append(f"no_{label}:")
+            host.begin(f"no_{label}")
             if name.endswith("_load"):
                 for word in range(max(1, nbytes // 4)):
                     host.store_lanes(host.constant(0, 32), data, word)
             host.emit(f"br label %off_{label}")
-            host.lines.append(f"on_{label}:")
+            host.begin(f"on_{label}")
         wide = host.apply("zext", 64, address.raw)
         if ahead is not None:
             wide = host.apply("add", 64, wide, ahead.raw)
@@ -56,7 +56,7 @@ class HostLanes:
         checked_call(host, name, f"ptr %scratch, i64 {active}, ptr {data}, i64 {nbytes}{more}")
         if where is not None:
             host.emit(f"br label %off_{label}")
-            host.lines.append(f"off_{label}:")
+            host.begin(f"off_{label}")
 
     def load(
         self, address: U32 | U64, nbytes: int, where: Mask | None = None, ahead: U64 | None = None
@@ -159,35 +159,39 @@ def _emit_turns(
 
     host.emit(f"store i64 0, ptr {counter}")
     host.emit(f"br label %{label}")
-    host.lines.append(f"{label}:")
+    host.begin(f"{label}")
     lane = host.define(f"load i64, ptr {counter}", 64, False).text
     host.emit(f"store i64 {host.define(f'add i64 {lane}, 1', 64, False).text}, ptr {counter}")
     place = host.define(f"load i64, ptr {at('%scratch', lane, 64)}", 64, False).text
     pointer = host.define(f"inttoptr i64 {place} to ptr", 64, False).text
     none = host.define(f"icmp eq i64 {place}, 0", 1, False).text
     host.emit(f"br i1 {none}, label %{label}_next, label %{label}_try")
-    host.lines.append(f"{label}_try:")
-    atomic = "atomic " if shared else ""
-    old = host.define(
-        f"load {atomic}{kind}, ptr {pointer}{' monotonic' if shared else ''}, align {align}", width, False
-    )
+    host.begin(f"{label}_try")
+    atomic, order = ("atomic ", " monotonic") if shared else ("", "")
+    old = host.define(f"load {atomic}{kind}, ptr {pointer}{order}, align {align}", width, False)
     data = [host.define(f"load {kind}, ptr {at(p, lane, width)}", width, False) for p in places[1:]]
     new = host.typed(operation(old, data), False)
     if shared:
-        swapped = f"cmpxchg ptr {pointer}, {kind} {old.text}, {new} seq_cst seq_cst, align {align}"
-        pair = host.define(swapped, width, False).text
-        done = host.define(f"extractvalue {{ {kind}, i1 }} {pair}, 1", 1, False).text
-        host.emit(f"br i1 {done}, label %{label}_done, label %{label}_try")
-        host.lines.append(f"{label}_done:")
-        _count_change(host, old.text, new)
+        _exchange(host, pointer, old, new, label)
     else:
         host.emit(f"store {new}, ptr {pointer}, align {align}")
     host.emit(f"store {kind} {old.text}, ptr {at(places[0], lane, width)}")
     host.emit(f"br label %{label}_next")
-    host.lines.append(f"{label}_next:")
+    host.begin(f"{label}_next")
     more = host.define(f"icmp ult i64 {lane}, 63", 1, False).text
     host.emit(f"br i1 {more}, label %{label}, label %{label}_end")
-    host.lines.append(f"{label}_end:")
+    host.begin(f"{label}_end")
+
+
+def _exchange(host: HostEngine, pointer: str, old: Value, new: str, label: str) -> None:
+    """The new datum if the old one is still there; another try if it is not."""
+    kind = f"i{old.width}"
+    swapped = f"cmpxchg ptr {pointer}, {kind} {old.text}, {new} seq_cst seq_cst, align {old.width // 8}"
+    pair = host.define(swapped, old.width, False).text
+    done = host.define(f"extractvalue {{ {kind}, i1 }} {pair}, 1", 1, False).text
+    host.emit(f"br i1 {done}, label %{label}_done, label %{label}_try")
+    host.begin(f"{label}_done")
+    _count_change(host, old.text, new)
 
 
 def _count_change(host: HostEngine, old: str, new: str) -> None:
@@ -217,6 +221,6 @@ def checked_call(host: HostEngine, name: str, arguments: str) -> None:
     bad = host.define(f"icmp ne i64 {status.text}, 0", 1, False)
     label = host.name()[1:]
     host.emit(f"br i1 {bad.text}, label %fault_{label}, label %go_{label}")
-    host.lines.append(f"fault_{label}:")
+    host.begin(f"fault_{label}")
     host.emit("ret i64 1")
-    host.lines.append(f"go_{label}:")
+    host.begin(f"go_{label}")

@@ -75,6 +75,10 @@ class HostEngine:
         """One line without a result."""
         self.lines.append("  " + text)
 
+    def begin(self, label: str) -> None:
+        """Begins a block of the function."""
+        self.lines.append(f"{label}:")
+
     def name(self) -> str:
         """A fresh SSA name."""
         self._next += 1

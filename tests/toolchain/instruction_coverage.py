@@ -183,7 +183,8 @@ def record_oracles() -> dict[str, list[str]]:
     """Runs the oracles' tests and gives the mnemonics they ran."""
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder, "found.json")
-        environment = os.environ | {"PYTHONPATH": str(FOLDER), "GFX950_CACHE": folder}
+        kept_nowhere = {"GFX950_CACHE": folder, "TMPDIR": folder}  # a body runs only where nothing is translated yet
+        environment = os.environ | kept_nowhere | {"PYTHONPATH": str(FOLDER)}
         command = [sys.executable, "-m", "pytest", "-q", "-p", "record_instructions", "-p", "no:cacheprovider"]
         modules = [module for module in ORACLES if (ROOT / module).exists()]
         command += ["--instructions-to", str(target), *modules]

@@ -1,27 +1,18 @@
-"""The rules of facts/pitfalls.md and facts/peers.md, what proves each, and the table of them in docs/rules.md.
+"""The rules of rules.txt, what proves each, and the table of them in docs/rules.md.
 
-    python tests/rules/table.py              writes docs/rules.md
-    python tests/rules/table.py FACTS        first records the rules anew from the folder of the facts
-
-A bullet of pitfalls.md is the rule RJ-nnn that it begins with (.2, .3 for further bullets of one number), or
-S<section>.n where it begins with none. A bullet of peers.md has a rule P<bullet>.n in each part between semicolons.
+python tests/rules/table.py              writes docs/rules.md
 """
 
 from __future__ import annotations
 
 import ast
-import re
-import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
-RECORDED = HERE / "recorded.txt"
+RULES = HERE / "rules.txt"
 DOCUMENT = ROOT / "docs" / "rules.md"
-FACTS = ROOT.parent / "shared" / "facts"
-MARK = "# Written by table.py from facts/pitfalls.md and facts/peers.md: rule, tab, text.\n"
 HEAD = """# Rules of gfx950 that emulators get wrong
 
 Each row is a rule of the CDNA4 ISA manual that is easy to miss, or a fault seen in another emulator, and what shows
@@ -46,44 +37,9 @@ class Rule:
     text: str
 
 
-def _bullets(path: Path) -> Iterator[tuple[str, str]]:
-    """(section, text) of each bullet; lines that go on are joined."""
-    section, text = "", ""
-    for line in [*path.read_text().splitlines(), "# end"]:
-        if text and (not line.startswith("  ") or not line.strip()):
-            yield section, text
-            text = ""
-        if line.startswith("## "):
-            section = line[3:].split(".")[0]
-        elif line.startswith("- "):
-            text = line[2:]
-        elif text:
-            text += " " + line.strip()
-
-
-def _without_tests(text: str) -> str:
-    """A rule's own words: what to test is left out."""
-    return re.sub(r"\s*\bTest[^:\[]{0,30}: .*?(?=\s\[[ACXL]\]|$)", "", text).strip()
-
-
-def facts_rules(facts: Path) -> list[Rule]:
-    """The rules of the two files."""
-    rules, seen = [], {}
-    for section, text in _bullets(facts / "pitfalls.md"):
-        number = re.match(r"(RJ-\d+)(?:[,/ ]*(?:RJ-)?\d+)*(?: related)?:? ?", text)
-        base = number[1] if number else f"S{section}"
-        seen[base] = seen.get(base, 0) + 1
-        name = f"{base}.{seen[base]}" if not number or seen[base] > 1 else base
-        rules.append(Rule(name, _without_tests(text[number.end() :] if number else text)))
-    for bullet, (_, text) in enumerate(_bullets(facts / "peers.md"), 1):
-        parts = text.strip(" ;.").removeprefix("decoder: ").split(";")
-        rules += [Rule(f"P{bullet}.{n}", part.strip()) for n, part in enumerate(parts, 1)]
-    return rules
-
-
-def recorded_rules() -> list[Rule]:
-    """The rules as they were last recorded."""
-    lines = RECORDED.read_text().removeprefix(MARK).splitlines()
+def rules() -> list[Rule]:
+    """All of them, in the order of the table."""
+    lines = [line for line in RULES.read_text().splitlines() if not line.startswith("#")]
     return [Rule(*line.split("\t", 1)) for line in lines]
 
 
@@ -105,7 +61,7 @@ def document() -> str:
 
     marked = marked_tests()
     rows = []
-    for rule in recorded_rules():
+    for rule in rules():
         tests = [*marked.get(rule.name, ()), *PROVED.get(rule.name, ())]
         kept = "<br>".join(f"`{t.removeprefix('tests/')}`" for t in tests) or f"not tested: {REASONS[rule.name]}"
         kept += f"<br>{NOTES[rule.name]}" if rule.name in NOTES else ""
@@ -114,6 +70,4 @@ def document() -> str:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        RECORDED.write_text(MARK + "".join(f"{r.name}\t{r.text}\n" for r in facts_rules(Path(sys.argv[1]))))
     DOCUMENT.write_text(document())

@@ -100,7 +100,7 @@ class Workgroups(Generic[R]):
 
     limit: how many may have started and not ended. first_slice: instructions of a workgroup before the first look for
     signs of waiting; then twice that, and so on. slowness: how many times slower than the host engine instructions are:
-    as much less there is of them in the longest slice, and before a launch is given up.
+    as much less there is of them in the longest slice, before a launch is given up, and of what follows a failure.
     """
 
     def __init__(
@@ -116,6 +116,7 @@ class Workgroups(Generic[R]):
         self.first_slice = first_slice
         self.longest = max(first_slice, LONGEST_SLICE // slowness)
         self.patience = PATIENCE // slowness
+        self.grace_turns = max(1, GRACE // slowness // first_slice)
         self.lock = threading.Lock()
         self.waiting: deque[R] = deque()
         self.running: list[R] = []
@@ -193,7 +194,7 @@ class Workgroups(Generic[R]):
 
     def _may_go_on(self, resident: R) -> bool:
         """After a failure: whether an earlier workgroup still gets a turn, since its error would come first."""
-        left = self.grace.get(resident.number, GRACE // self.first_slice)
+        left = self.grace.get(resident.number, self.grace_turns)
         self.grace[resident.number] = left - 1
         return resident.number < min(self.failures) and left > 0
 
@@ -231,6 +232,7 @@ class Workgroups(Generic[R]):
                 if repeats:
                     self.slices[resident.number] = budget
                 if self.quiet >= patience and not self.failures:
+                    self.aborted = True
                     raise self._no_progress()
         return waits
 

@@ -196,7 +196,7 @@ class HostWorkgroup:
         self.late = aligned(count * LATE_ENTRIES * layout.LATE_BYTES)
         self.snapshot = Snapshot()
         self.quantum = min(options.quantum, TO_BARRIER)
-        self.instructions, self.done = 0, False
+        self.instructions, self.done = 0, True
         self.starts: dict[Dimensions, tuple[Any, Any]] = {}  # by the workgroup's size
         self.id_sgprs = workgroup_id_sgprs(launch.kernel.descriptor)
         self.sgprs = self.waves[:, layout.SGPRS : layout.SGPRS + 4 * SCALAR_REGISTERS].view(np.uint32)

@@ -49,7 +49,7 @@ class Resident(Protocol):
 
     @property
     def done(self) -> bool:
-        """Whether all its waves have ended."""
+        """Whether all its waves have ended, or none has begun yet."""
         ...
 
     @property
@@ -237,7 +237,8 @@ class Workgroups(Generic[R]):
         return waits
 
     def _no_progress(self) -> NoProgress:
-        standing: Sequence[R] = sorted([*self.running, *self.waiting], key=lambda r: r.number)
+        begun = [r for r in (*self.running, *self.waiting) if not r.done]
+        standing: Sequence[R] = sorted(begun, key=lambda r: r.number)
         lines = "; ".join(one.where() for one in standing[:4])
         more = f"; and {len(standing) - 4} more" if len(standing) > 4 else ""
         return NoProgress(

@@ -114,7 +114,7 @@ def pack_c(name, c):
     return registers
 
 
-def pack_scales(name, scales, byte):
+def pack_scales(scales, byte):
     register = np.full(64, 0xA5A5A5A5, np.uint32)
     rows, blocks = scales.shape
     for block in range(blocks):
@@ -130,7 +130,7 @@ def registers_of(name, a, b, c, scales=None, bytes_=(0, 0)):
     parts = [pack_operand(name, a.codes, a.format), pack_operand(name, b.codes, b.format), pack_c(name, c)]
     if SHAPES[name].blocks:
         a_scales, b_scales = scales if scales else (np.full((SHAPES[name].rows, SHAPES[name].blocks), 9),) * 2
-        parts += [pack_scales(name, a_scales, bytes_[0]), pack_scales(name, b_scales, bytes_[1])]
+        parts += [pack_scales(a_scales, bytes_[0]), pack_scales(b_scales, bytes_[1])]
     return np.concatenate(parts)
 
 

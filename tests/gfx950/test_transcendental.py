@@ -11,9 +11,9 @@ import subprocess
 import sys
 
 import gmpy2
-import numba
 import numpy as np
 import pytest
+from rounding_boundaries import boundary_scan
 
 from gfx950.arithmetic import transcendental, transcendental_lanes
 from gfx950.arithmetic.native import NATIVES
@@ -227,29 +227,11 @@ SCANNED = {
 }
 
 
-def boundary_scan(name):
-    """A compiled function that collects the inputs whose core is within `units` of a rounding boundary."""
-    double_core = numba.njit(error_model="numpy")(core(name))
-
-    @numba.njit(error_model="numpy")
-    def scan(first, end, units, found):
-        count = 0
-        for bits in range(first, end):
-            value = double_core(np.float64(np.uint32(bits).view(np.float32)))
-            low = (np.float64(value).view(np.int64) + (1 << 28) + units) & ((1 << 29) - 1)
-            if low <= 2 * units:
-                found[count] = bits
-                count += 1
-        return count
-
-    return scan
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SCANNED)
 def test_every_input_near_a_rounding_boundary(name):
     """Below 2^-25 in magnitude 2^x rounds to 1, and rsq repeats every two binades, so these ranges are all there is."""
-    scan, found = boundary_scan(name), np.zeros(1 << 16, np.uint32)
+    scan, found = boundary_scan(core(name)), np.zeros(1 << 16, np.uint32)
     for first, end in SCANNED[name]:
         hard = found[: scan(first, end, 32, found)].copy()
         want = np.array([expected_f32(name, b) for b in hard], np.uint32)
@@ -299,7 +281,10 @@ def digest():
 
 
 PLAIN_HOST = """
-import importlib.util, torch
+import importlib.util, sys, torch
+sys.path[:] = {folders!r}
+from gfx950 import host_code
+host_code._host = lambda: ("generic", "")
 spec = importlib.util.spec_from_file_location("there", {path!r})
 there = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(there)
@@ -311,8 +296,8 @@ print(there.digest())
 def test_a_plain_host_that_flushes_subnormals_gives_the_same_bits(tmp_path):
     """The same results compiled for the oldest processor of this kind, and with the host's own subnormals off."""
     pytest.importorskip("torch")
-    host = {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": "", "NUMBA_CACHE_DIR": str(tmp_path)}
-    command = [sys.executable, "-c", PLAIN_HOST.format(path=__file__)]
+    host = {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": "", "GFX950_CACHE": str(tmp_path)}
+    command = [sys.executable, "-c", PLAIN_HOST.format(path=__file__, folders=sys.path)]
     done = subprocess.run(command, env=os.environ | host, capture_output=True, text=True, check=False)
     assert done.stdout.strip() == digest(), done.stderr
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import gmpy2
-import numba
 import numpy as np
 import pytest
+from rounding_boundaries import boundary_scan
 
 from gfx950.arithmetic import transcendental, trigonometric_lanes
 from gfx950.arithmetic.native import NATIVES
@@ -137,30 +137,12 @@ def test_cores_are_within_four_units(name):
         assert abs(gmpy2.mpfr(got) - want) <= 4 * np.spacing(abs(got)), t
 
 
-def boundary_scan(name):
-    """A compiled function that collects the inputs whose core is within `units` of a rounding boundary."""
-    double_core = numba.njit(error_model="numpy")(core(name))
-
-    @numba.njit(error_model="numpy")
-    def scan(first, end, units, found):
-        count = 0
-        for bits in range(first, end):
-            value = double_core(np.float64(np.uint32(bits).view(np.float32)))
-            low = (np.float64(value).view(np.int64) + (1 << 28) + units) & ((1 << 29) - 1)
-            if low <= 2 * units:
-                found[count] = bits
-                count += 1
-        return count
-
-    return scan
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "first"), [("v_sin_f32", 0x00800000), ("v_cos_f32", 0x38000000)])
 def test_every_input_near_a_rounding_boundary(name, first):
     """A finite input is quarters of a turn and at most an eighth t, which is an f32 number too; below 2^-15 the cosine
     of t rounds to 1 (a quarter's neighbours, multiples of 2^-26 or more, are the ones to look at)."""
-    scan, found = boundary_scan(name), np.zeros(1 << 20, np.uint32)
+    scan, found = boundary_scan(core(name)), np.zeros(1 << 20, np.uint32)
     hard = found[: scan(first, 0x3E000001, 32, found)].copy()
     assert len(hard)
     compare(name, hard)

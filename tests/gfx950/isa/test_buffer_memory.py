@@ -7,6 +7,7 @@ from pathlib import Path
 import find_mnemonics
 import numpy as np
 import pytest
+from memory_loads import LOADS, number
 
 from emu.errors import MemoryFault
 from emu.memory import Memory
@@ -177,26 +178,6 @@ def run(wave, assemble, text):
     wave.step(decode(assemble(text), 0))
 
 
-def value_of(data, signed=False):
-    return int.from_bytes(data, "little", signed=signed)
-
-
-LOADS = {  # bytes, result from the bytes and the old registers
-    "ubyte": (1, lambda b, old: value_of(b)),
-    "sbyte": (1, lambda b, old: value_of(b, True)),
-    "ushort": (2, lambda b, old: value_of(b)),
-    "sshort": (2, lambda b, old: value_of(b, True)),
-    "dword": (4, lambda b, old: value_of(b)),
-    "dwordx2": (8, lambda b, old: value_of(b)),
-    "dwordx3": (12, lambda b, old: value_of(b)),
-    "dwordx4": (16, lambda b, old: value_of(b)),
-    "ubyte_d16": (1, lambda b, old: old & 0xFFFF0000 | value_of(b)),
-    "ubyte_d16_hi": (1, lambda b, old: old & 0xFFFF | value_of(b) << 16),
-    "sbyte_d16": (1, lambda b, old: old & 0xFFFF0000 | value_of(b, True) & 0xFFFF),
-    "sbyte_d16_hi": (1, lambda b, old: old & 0xFFFF | value_of(b, True) << 16),
-    "short_d16": (2, lambda b, old: old & 0xFFFF0000 | value_of(b)),
-    "short_d16_hi": (2, lambda b, old: old & 0xFFFF | value_of(b) << 16),
-}
 STORES = {
     "byte": (1, 0), "byte_d16_hi": (1, 16), "short": (2, 0), "short_d16_hi": (2, 16), "dword": (4, 0),
     "dwordx2": (8, 0), "dwordx3": (12, 0), "dwordx4": (16, 0),
@@ -312,7 +293,7 @@ def test_switches(wave, assemble, name):
         wanted = BufferModel(**{name: value})
         use_model(wanted)
         run(wave, assemble, f"buffer_load_dwordx2 v[20:21], {addressing(access)}")
-        expected = [value_of(access.loaded(n, 8, wanted)) for n in LANES]
+        expected = [number(access.loaded(n, 8, wanted)) for n in LANES]
         results.append([lane_value(wave.vgprs, n, 2) for n in LANES])
         assert results[-1] == expected, value
     assert results[0] != results[1]
@@ -331,7 +312,7 @@ def test_table_45(wave, assemble, index, range_by_end):
     load_registers(wave, access)
     run(wave, assemble, f"buffer_load_dwordx4 v[20:23], {addressing(access)}")
     expected = [access.loaded(n, 16, model) for n in LANES]
-    assert [lane_value(wave.vgprs, n, 4) for n in LANES] == [value_of(data) for data in expected]
+    assert [lane_value(wave.vgprs, n, 4) for n in LANES] == [number(data) for data in expected]
     assert 0 < sum(map(any, expected)) < 64
 
 
@@ -341,7 +322,7 @@ def test_soffset_is_a_register_m0_or_a_constant(wave, assemble):
         load_registers(wave, access, scalar if scalar in SCALARS else "s3")
         run(wave, assemble, f"buffer_load_dword v20, v2, s[8:11], {scalar} offen")
         for n in active(wave):
-            assert int(wave.vgprs[20][n]) == value_of(replace(access, soffset=soffset).loaded(n, 4))
+            assert int(wave.vgprs[20][n]) == number(replace(access, soffset=soffset).loaded(n, 4))
 
 
 def test_a_negative_constant_is_a_large_soffset(wave, assemble):
@@ -401,7 +382,7 @@ def test_covered_but_unmapped_is_a_fault(wave, assemble):
     covered = Access(replace(access.descriptor, records=64), offset=access.offset)
     load_registers(wave, covered)
     run(wave, assemble, "buffer_load_dword v20, v2, s[8:11], 0 offen")
-    assert [int(wave.vgprs[20][n]) for n in active(wave)] == [value_of(covered.loaded(n, 4)) for n in active(wave)]
+    assert [int(wave.vgprs[20][n]) for n in active(wave)] == [number(covered.loaded(n, 4)) for n in active(wave)]
 
 
 # ---- atomics ---------------------------------------------------------------------------------------------------------
@@ -512,7 +493,7 @@ def test_atomics(wave, assemble, name, returned):
     assert [lane_value(wave.vgprs, n, count) for n in LANES] == expected
     for offset, value in memory.items():
         at = BASE + offset + size
-        assert value_of(bytes(BYTES[at : at + size])) == value
+        assert number(bytes(BYTES[at : at + size])) == value
 
 
 def test_unaligned_atomics_fault(wave, assemble):
@@ -541,7 +522,7 @@ def test_loads_to_lds(wave, assemble, name):
     wave.sgprs[124] = 0xFFF00000 + 0x103 + 1024  # M0: bits above 17 do not count, those below 2 do
     expected = wave.lds.copy()
     for n in active(wave):
-        value = value_of(access.loaded(n, nbytes), sign) & (1 << 32 * words) - 1
+        value = number(access.loaded(n, nbytes), sign) & (1 << 32 * words) - 1
         for word in range(words):
             place = 0x503 + 0x24 + stride * n + 4 * word
             if place + 4 <= len(expected):
@@ -609,7 +590,7 @@ def test_every_definition_assembles_and_decodes_back(assemble_lines):
         form = "MUBUF" if instruction.encoding == "MUBUF_LDS" else instruction.encoding
         assert decoded.form == form
         assert {k: v for k, v in decoded.fields.items() if v} == {k: v for k, v in fields.items() if v}, text
-        assert ENCODINGS[form].pack(decoded.fields) == value_of(code)
+        assert ENCODINGS[form].pack(decoded.fields) == number(code)
 
 
 def test_every_mnemonic_that_llvm_knows_is_defined():

@@ -66,8 +66,8 @@ def test_narrow_floats_of_two_million_values(suffix, kind, form, saturate):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("suffix", "kind", "form"), NARROW, ids=["fp8", "bf8"])
-def test_narrow_floats_of_all_values(suffix, kind, form):
+@pytest.mark.parametrize(("suffix", "kind"), [row[:2] for row in NARROW], ids=["fp8", "bf8"])
+def test_narrow_floats_of_all_values(suffix, kind):
     for start in range(0, 1 << 32, 1 << 24):
         bits = np.arange(start, start + (1 << 24), dtype=np.uint32)
         got = run(f"v_cvt_pk_{suffix}_f32", bits, bits, bits)
@@ -85,8 +85,8 @@ def test_fp8_overflow_edges():
     assert clamped[:11].tolist() == [0x7E] * 8 + [0xFE] * 3
 
 
-@pytest.mark.parametrize(("suffix", "kind", "form"), NARROW, ids=["fp8", "bf8"])
-def test_widening_is_exact(suffix, kind, form):
+@pytest.mark.parametrize(("suffix", "kind"), [row[:2] for row in NARROW], ids=["fp8", "bf8"])
+def test_widening_is_exact(suffix, kind):
     codes = np.arange(256, dtype=np.uint32) | 0x55000000
     got = run(f"v_cvt_f32_{suffix}", codes)
     expected = (codes & 0xFF).astype(np.uint8).view(kind).astype(np.float32).view(np.uint32)

@@ -4,6 +4,7 @@ import random
 
 import numpy as np
 import pytest
+from memory_loads import LOADS, number
 
 from emu.register_checks import UnsupportedForm
 from emu.wave import Wave
@@ -36,23 +37,14 @@ def on(mask, lane):
     return bool(mask >> lane & 1)
 
 
-def number(data, signed=False):
-    return int.from_bytes(bytes(data), "little", signed=signed)
-
-
-READS = {  # name: (bytes, f(bytes read, old register) -> 32-bit result)
-    "ds_read_u8": (1, lambda b, old: number(b)),
-    "ds_read_i8": (1, lambda b, old: number(b, True)),
-    "ds_read_u16": (2, lambda b, old: number(b)),
-    "ds_read_i16": (2, lambda b, old: number(b, True)),
-    "ds_read_b32": (4, lambda b, old: number(b)),
-    "ds_read_u8_d16": (1, lambda b, old: old & 0xFFFF0000 | number(b)),
-    "ds_read_u8_d16_hi": (1, lambda b, old: old & 0xFFFF | number(b) << 16),
-    "ds_read_i8_d16": (1, lambda b, old: old & 0xFFFF0000 | number(b, True) & 0xFFFF),
-    "ds_read_i8_d16_hi": (1, lambda b, old: old & 0xFFFF | number(b, True) << 16),
-    "ds_read_u16_d16": (2, lambda b, old: old & 0xFFFF0000 | number(b)),
-    "ds_read_u16_d16_hi": (2, lambda b, old: old & 0xFFFF | number(b) << 16),
-}
+READS = {
+    f"ds_read_{name}": LOADS[other]
+    for name, other in {
+        "u8": "ubyte", "i8": "sbyte", "u16": "ushort", "i16": "sshort", "b32": "dword", "u8_d16": "ubyte_d16",
+        "u8_d16_hi": "ubyte_d16_hi", "i8_d16": "sbyte_d16", "i8_d16_hi": "sbyte_d16_hi", "u16_d16": "short_d16",
+        "u16_d16_hi": "short_d16_hi",
+    }.items()
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("mask", [(1 << 64) - 1, PARTIAL])

@@ -2,8 +2,10 @@
 
 import random
 
+import memory_loads
 import numpy as np
 import pytest
+from memory_loads import number
 
 from emu.errors import MemoryFault
 from emu.memory import Memory
@@ -15,10 +17,6 @@ LANES = range(64)
 PARTIAL = 0x8000_00FF_1234_F001
 NBYTES = 8192
 MIDDLE = 4096
-
-
-def number(data, signed=False):
-    return int.from_bytes(bytes(data), "little", signed=signed)
 
 
 @pytest.fixture
@@ -56,22 +54,7 @@ def run(wave, assemble, line):
     wave.step(decode(assemble(line), 0))
 
 
-LOADS = {
-    "load_ubyte": (1, lambda b, old: number(b)),
-    "load_sbyte": (1, lambda b, old: number(b, True)),
-    "load_ushort": (2, lambda b, old: number(b)),
-    "load_sshort": (2, lambda b, old: number(b, True)),
-    "load_dword": (4, lambda b, old: number(b)),
-    "load_dwordx2": (8, lambda b, old: number(b)),
-    "load_dwordx3": (12, lambda b, old: number(b)),
-    "load_dwordx4": (16, lambda b, old: number(b)),
-    "load_ubyte_d16": (1, lambda b, old: old & 0xFFFF0000 | number(b)),
-    "load_ubyte_d16_hi": (1, lambda b, old: old & 0xFFFF | number(b) << 16),
-    "load_sbyte_d16": (1, lambda b, old: old & 0xFFFF0000 | number(b, True) & 0xFFFF),
-    "load_sbyte_d16_hi": (1, lambda b, old: old & 0xFFFF | number(b, True) << 16),
-    "load_short_d16": (2, lambda b, old: old & 0xFFFF0000 | number(b)),
-    "load_short_d16_hi": (2, lambda b, old: old & 0xFFFF | number(b) << 16),
-}
+LOADS = {f"load_{name}": load for name, load in memory_loads.LOADS.items()}
 STORES = {
     "store_byte": (1, lambda r: r),
     "store_byte_d16_hi": (1, lambda r: r >> 16),

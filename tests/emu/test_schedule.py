@@ -124,6 +124,46 @@ def test_a_loop_without_an_end_is_found_out(line, monkeypatch):
             Device(RunOptions(engine=engine)).load(code)["k"][1, 64](b"")
 
 
+@pytest.mark.parametrize("line", ["s_branch again", "s_sleep 1\ns_branch again", "s_barrier\ns_branch again"])
+def test_a_loop_without_an_end_is_found_out_in_seconds_on_both_engines(line):
+    code = assemble_kernel(f"again:\n{line}\ns_endpgm")
+    for engine in ENGINES:
+        with pytest.raises(NoProgress, match="every workgroup waits"):
+            Device(RunOptions(engine=engine)).load(code)["k"][1, 128](b"")
+
+
+BACKWARDS = """
+  s_load_dwordx2 s[4:5], s[0:1], 0x0
+  s_load_dword s6, s[0:1], 0x8
+  s_waitcnt lgkmcnt(0)
+  s_lshl_b32 s7, s2, 2
+  v_mov_b32 v1, s7
+  s_add_u32 s8, s2, 1
+  s_cmp_lt_u32 s8, s6
+  s_cbranch_scc0 go
+again:
+  global_load_dword v2, v1, s[4:5] offset:4
+  s_waitcnt vmcnt(0)
+  v_readfirstlane_b32 s9, v2
+  s_cmp_eq_u32 s9, 0
+  s_cbranch_scc1 again
+go:
+  v_mov_b32 v3, 1
+  global_store_dword v1, v3, s[4:5]
+  s_endpgm"""
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_many_may_wait_in_loops_that_do_not_look_like_waiting(threads, monkeypatch):
+    """Each waits for the next one's flag: between two stores every other workgroup comes back to its state."""
+    monkeypatch.setattr(schedule, "LONGEST_SLICE", 1 << 12)
+    code, groups = assemble_kernel(BACKWARDS, ".amdhsa_system_sgpr_workgroup_id_x 1"), 150
+    device, flags = Device(RunOptions(threads=threads)), np.zeros(groups, np.uint32)
+    block = device.map(flags).to_bytes(8, "little") + groups.to_bytes(8, "little")
+    device.load(code)["k"][groups, 1](block)
+    assert flags.all()
+
+
 @pytest.mark.parametrize(("engine", "threads"), [("host", 1), ("host", 2), ("numpy", 1)])
 def test_the_error_is_that_of_the_failing_workgroup_though_others_wait(engine, threads, monkeypatch):
     monkeypatch.setattr(schedule, "GRACE", 1 << 10)

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from elftools.elf.elffile import ELFFile
 
-from emu.elf_header import check_header, damaged
+from emu.elf_header import ELF_MAGIC, check_header, damaged
 from emu.elf_image import LARGEST_IMAGE, PAGE, Code, Linked, Relocatable, Symbol
 from emu.errors import CodeObjectError
 from emu.kernel_metadata import Kernel, read_kernels, read_metadata
@@ -105,6 +105,8 @@ def _contents(source: bytes | bytearray | memoryview | str | PathLike[str]) -> b
             data = bytearray()
             while len(data) <= LARGEST_IMAGE and (part := file.read(1 << 20)):
                 data += part
+                if not data.startswith(ELF_MAGIC):  # no need to read all of it to say so
+                    break
     except OSError as problem:
         problem.filename = problem.filename or str(source)
         raise

@@ -8,6 +8,7 @@ from elftools.elf.enums import ENUM_E_MACHINE
 
 from emu.errors import CodeObjectError
 
+ELF_MAGIC = b"\x7fELF"
 EM_AMDGPU = 224
 ELFOSABI_AMDGPU_HSA = 64
 ET_REL, ET_DYN = 1, 3
@@ -51,7 +52,7 @@ def _not_elf(data: bytes) -> CodeObjectError:
 
 def check_header(data: bytes) -> tuple[str, int]:
     """The target and code object version of an ELF header that gfx950 can run; CodeObjectError otherwise."""
-    if not data.startswith(b"\x7fELF"):
+    if not data.startswith(ELF_MAGIC):
         raise _not_elf(data)
     if len(data) < 64:
         raise damaged(f"its header has 64 bytes and the file only {len(data)}")

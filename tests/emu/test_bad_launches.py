@@ -96,8 +96,12 @@ def test_sources_that_hold_no_code_object(tmp_path, monkeypatch):
     with pytest.raises(FileNotFoundError, match="the path of the code object is empty"):
         load_code_object("")
     monkeypatch.setattr("emu.code_object.LARGEST_IMAGE", 1 << 20)
-    with pytest.raises(CodeObjectError, match="/dev/zero has more than 1048576 bytes"):
-        load_code_object("/dev/zero")
+    with pytest.raises(CodeObjectError, match="not an ELF file: it starts with 00 00 00 00"):
+        load_code_object("/dev/zero")  # which has no end
+    large = tmp_path / "large.o"
+    large.write_bytes(b"\x7fELF" + bytes(1 << 21))
+    with pytest.raises(CodeObjectError, match="large.o has more than 1048576 bytes"):
+        load_code_object(large)
 
 
 def test_a_file_that_cannot_be_read_is_named(monkeypatch):

@@ -13,6 +13,7 @@ from gfx950.isa.text.fields import Field, Slot
 from gfx950.isa.text.problems import TextProblem
 from gfx950.isa.text.registers import UNKNOWN, Register, parse_register
 
+LONGEST_NUMBER = 80  # characters: 64 bits in binary, and a little more
 _INTEGER = re.compile(r"[-+]?(?:0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)")
 _FLOAT = re.compile(r"[-+]?(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][-+]?\d+)?")
 
@@ -33,6 +34,8 @@ def parse_integer(text: str, what: str = "a number") -> int:
     """A decimal, 0x or 0b number. Raises TextProblem."""
     if not _INTEGER.fullmatch(text):
         raise TextProblem(f"expected {what}, found {text!r}")
+    if len(text) > LONGEST_NUMBER:
+        raise TextProblem(f"{text[:20]}... is too large: a number has at most 64 bits")
     return int(text.replace("+", ""), 0) if not re.fullmatch(r"[-+]?0\d+", text) else int(text, 8)
 
 

@@ -194,6 +194,7 @@ WRONG = {
     "v_mfma_f32_16x16x128_f8f6f4 v[0:3], v[8:15], v[16:23], v[0:3] blgp:4": "expected 4 registers, found v[16:23]",
     "v_mfma_f32_16x16x128_f8f6f4 v[0:3], v[8:15], v[16:23], v[0:3] blgp:5": "formats are 0 (fp8), 1 (bf8), 2 (fp6)",
     ".long v0": "expected a number, found 'v0'",
+    "s_mov_b32 s0, " + "9" * 10000: "99999999999999999999... is too large: a number has at most 64 bits",
 }
 
 

@@ -100,7 +100,7 @@ def test_sources_that_hold_no_code_object(tmp_path, monkeypatch):
         load_code_object("/dev/zero")  # which has no end
     large = tmp_path / "large.o"
     large.write_bytes(b"\x7fELF" + bytes(1 << 21))
-    with pytest.raises(CodeObjectError, match="large.o has more than 1048576 bytes"):
+    with pytest.raises(CodeObjectError, match=r"large\.o has more than 1048576 bytes"):
         load_code_object(large)
 
 

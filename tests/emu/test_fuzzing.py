@@ -28,7 +28,7 @@ def test_many_cases():
     assert endings.total() == 10000
 
 
-def _crash(seed):
+def _crash(seed, kind):
     if seed == 3:
         np.ctypeslib.as_array  # noqa: B018
         import os

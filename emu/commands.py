@@ -8,13 +8,15 @@ import click
 import numpy as np
 
 from emu.engines import ENGINES
-from emu.errors import EmulatorError
+from emu.errors import CodeObjectError, EmulatorError
 from gfx950 import terminal
 from gfx950.evidence import Evidence
 
 if TYPE_CHECKING:
+    from emu.code_object import CodeObject
     from emu.contained_rules import ContainedRules
     from emu.dispatch import Device, Module, RunReport
+    from emu.elf_image import Code
     from emu.geometry import Geometry
     from emu.kernel_metadata import Kernel
     from emu.run_arguments import RunArgument
@@ -196,11 +198,24 @@ def _launched(
     except EmulatorError as error:
         code = next((c for c in module.code.code if 0 <= (error.pc or 0) - c.address < len(c.data)), None)
         if error.pc is not None and code is not None:
-            inside, offset = error.pc - kernel.entry, error.pc - code.address
-            click.echo(
-                f"note: pc {error.pc:#x} is {kernel.name}{inside:+#x}, byte {offset:#x} of {code.name}", err=True
-            )
+            click.echo(f"note: pc {error.pc:#x} is {_place(module.code, code, kernel, error.pc)}", err=True)
         raise
+
+
+def _place(found: CodeObject, code: Code, kernel: Kernel, pc: int) -> str:
+    """The function that an instruction is in, its byte of the section, and its source line where DWARF has one."""
+    from emu.source_lines import source_lines
+
+    functions = {s.address: s.name for s in found.symbols.values() if s.kind == "function"}
+    before = [address for address in functions if code.address <= address <= pc]
+    start = max(before, default=kernel.entry)
+    place = f"{functions.get(start, kernel.name)}{pc - start:+#x}, byte {pc - code.address:#x} of {code.name}"
+    try:
+        marks = source_lines(found)
+    except CodeObjectError:
+        return place
+    line = marks.get(max((address for address in marks if start <= address <= pc), default=-1))
+    return place if line is None else f"{place}, {line.file}:{line.line}"
 
 
 def _mapped(device: Device, argument: RunArgument) -> Any:
@@ -228,7 +243,7 @@ def _lines(kernel: Kernel, engine: str, report: RunReport, found: ContainedRules
     more = f", and {len(weak) - SHOWN_RULES} more: `gfx950 evidence`" if len(weak) > SHOWN_RULES else ""
     below = f"; below spec: {names}{more}" if weak else " (the ISA text)"
     lines = [
-        f"ran {kernel.name} on the {engine} engine: {report.workgroups} workgroups,"
+        f"ran {kernel.name} on the {engine} engine: {report.workgroups} workgroup{'s' * (report.workgroups != 1)},"
         f" {report.instructions} wave instructions",
         f"its instructions rest on: {found.weakest.name}{below}",
     ]

@@ -211,7 +211,8 @@ def _heading(found: Disassembly) -> Iterator[str]:
 def _kernel_lines(kernel: Kernel) -> Iterator[str]:
     d = kernel.descriptor
     yield f"kernel {kernel.name} at {kernel.entry:#x}"
-    vectors = f"{d.vgprs} VGPRs (those from {d.accum_offset} on accumulate)"
+    split = f"those from {d.accum_offset} on are AGPRs" if d.accum_offset < d.vgprs else "no AGPRs"
+    vectors = f"{d.vgprs} VGPRs ({split})"
     yield f"  {vectors}, {d.sgprs} SGPRs ({d.user_sgpr_count} for user data)"
     yield f"  bytes: LDS {d.group_segment}, scratch {d.private_segment} a lane, arguments {kernel.kernarg_size}"
     if not kernel.has_metadata:

@@ -152,7 +152,8 @@ def _places(found: dict[str, Any]) -> str:
 def isa(name: str | None, as_json: bool) -> None:
     """List the instructions, or describe one: encoding, operands, results, meaning, and what its bits rest on.
 
-    NAME may be a pattern with *, ? and [...], in quotes: then it lists those that fit.
+    NAME may be a pattern with *, ? and [...], in quotes: then it lists those that fit. A name may have the suffix of
+    an encoding (_e32, _e64, _dpp, _sdwa), as disassembly writes it.
 
     \b
     Examples:
@@ -163,6 +164,7 @@ def isa(name: str | None, as_json: bool) -> None:
     """
     from gfx950.isa.other_chips import why_unknown
     from gfx950.isa.registry import load
+    from gfx950.isa.text.catalog import SUFFIXES
 
     known = load()
     if name is None or set(name) & set("*?["):
@@ -171,6 +173,9 @@ def isa(name: str | None, as_json: bool) -> None:
             raise click.UsageError(f"no instruction fits {name!r}; `gfx950 isa` lists all {len(known)}")
         _list(sorted(found, key=lambda i: (i.encoding, i.opcode)), as_json)
         return
+    if name not in known:
+        name = name.lower()
+        name = next((p for s in SUFFIXES if (p := name.removesuffix(s)) in known), name)
     if name not in known:
         if why := why_unknown(name):
             raise click.UsageError(why)

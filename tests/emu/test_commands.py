@@ -228,6 +228,24 @@ def test_an_unknown_instruction_exits_with_3_pc_bytes_fields_and_nearest(run, tm
     assert re.search(r"note: pc 0x[0-9a-f]+ is k\+0x0, byte 0x0 of \.text", err)
 
 
+@pytest.mark.parametrize(("option", "place"), [("-O1", r"\.text$"), ("-g", r"\.text, .*:4$")])
+def test_an_error_is_placed_in_the_called_function_and_the_source_where_that_is_known(run, tmp_path, option, place):
+    source = r"""
+#define global __attribute__((address_space(1)))
+__attribute__((noinline)) static int fetch(const global int *x, int i) {
+  return x[i + 1];
+}
+__attribute__((amdgpu_kernel)) void reads(const global int *x, global int *y) {
+  int i = __builtin_amdgcn_workitem_id_x();
+  y[i] = fetch(x, i);
+}
+"""
+    (tmp_path / "reads.o").write_bytes(compiled(source, option))
+    code, _, err = run("reads.o", "--grid", "1", "--block", "128", "--arg", "x.npy", "--arg", "zeros:i32:128:y.npy")
+    assert code == 2
+    assert re.search(rf"^note: pc 0x[0-9a-f]+ is fetch\+0x[0-9a-f]+, byte 0x[0-9a-f]+ of {place}", err, re.MULTILINE)
+
+
 def test_a_file_that_is_no_npy(run, tmp_path):
     (tmp_path / "bad.npy").write_bytes(b"hello")
     code, _, err = run(*SCALE, "--arg", "bad.npy:y.npy", "--arg", "3")

@@ -102,7 +102,7 @@ def test_what_stands_above_the_instructions(disasm):
     head = [line for line in out.splitlines() if line.startswith("; ")]
     assert re.fullmatch(r"; gfx950, code object V6, unlinked, \d+ bytes of code", head[0])
     assert "; kernel scale at 0x" in out
-    registers = r"^;   \d+ VGPRs \(those from \d+ on accumulate\), \d+ SGPRs \(\d+ for user data\)$"
+    registers = r"^;   \d+ VGPRs \((those from \d+ on are|no) AGPRs\), \d+ SGPRs \(\d+ for user data\)$"
     assert re.search(registers, out, re.MULTILINE)
     assert ";   bytes: LDS 0, scratch 0 a lane, arguments 12" in out
     assert ";      0 +8   global_buffer" in out

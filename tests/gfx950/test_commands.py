@@ -173,6 +173,12 @@ def test_every_instruction_can_be_described():
         assert facts["text"], instruction.name
 
 
+@pytest.mark.parametrize("name", ["V_PERM_B32", "v_perm_b32_e64", "v_perm_b32"])
+def test_an_instruction_is_found_as_it_is_written_elsewhere(gfx950, name):
+    code, out, _ = gfx950("isa", name)
+    assert (code, out.splitlines()[0]) == (0, "v_perm_b32")
+
+
 def test_an_unknown_instruction_exits_with_2_and_the_nearest_names(gfx950):
     code, out, err = gfx950("isa", "v_prem_b32")
     assert (code, out) == (2, "")

@@ -7,6 +7,7 @@ checks an access. Region 0 belongs to nobody: null pointers and 32-bit values fa
 
 from __future__ import annotations
 
+import sys
 import threading
 from dataclasses import dataclass
 
@@ -76,7 +77,7 @@ def _as_bytes(array: npt.NDArray[np.generic], name: str, writable: bool) -> Byte
         raise TypeError(f"buffer {name!r} is a {type(array).__name__}; map takes a numpy array (tensors: `.numpy()`)")
     if array.dtype.hasobject:
         raise TypeError(f"buffer {name!r} has dtype {array.dtype}, which holds Python objects, not bytes")
-    if isinstance(array, np.ma.MaskedArray):
+    if "numpy.ma" in sys.modules and isinstance(array, np.ma.MaskedArray):  # whose import takes its time
         raise TypeError(
             f"buffer {name!r} is a masked array, whose mask a kernel does not see; pass its .filled() values"
         )

@@ -62,7 +62,8 @@ def evidence_lines(evidence: Mapping[str, str]) -> Iterator[str]:
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         rules = counted(len(names), f"{level} rule")
         yield from wrap(f"the bits rest on {rules}: {', '.join(names[:3])}{more}")
-    yield "`--json` names them all; `gfx950 evidence` says what each means"
+    if evidence:
+        yield "`--json` names them all; `gfx950 evidence` says what each means"
 
 
 def counted(number: int, noun: str) -> str:

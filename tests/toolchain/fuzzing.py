@@ -10,33 +10,45 @@ and on both engines alike, with the same bits in memory and registers. Each case
 from __future__ import annotations
 
 import argparse
+import ctypes
 import dataclasses
 import functools
 import multiprocessing
+import random
 import sys
 import time
 from collections import Counter
 
 import numpy as np
 from kernel_builds import compile_c
-from random_garbage import random_code
-from random_programs import Program, random_program
-from random_runs import BUFFER, ROOM, fresh_buffer, object_of, outcome, template
+from random_garbage import random_code, random_instruction
+from random_programs import Program, legal_instruction, random_program, starting_scalars, starting_vectors
+from random_runs import BUFFER, KEPT, ROOM, fresh_buffer, object_of, outcome, template
+from wave_registers import registers_of
 
 from emu import host_machine, resident
+from emu.blocks import discover
 from emu.dispatch import Device, RunOptions
 from emu.errors import EmulatorError
+from emu.geometry import Geometry
+from emu.launch import prepare
 from emu.memory import PRIVATE_APERTURE, SHARED_APERTURE
+from emu.translate import function_name, module_text
 from gfx950 import host_code
 from gfx950.arithmetic import mfma, transcendental  # noqa: F401  for their natives
 from gfx950.arithmetic.native import NATIVES
+from gfx950.host_code import Translation
+from gfx950.isa.encoding import encode
+from gfx950.lanes import Mode
 
 ZONE = 4096  # bytes on either side of every array
 MARK = 0xA5
 STEPS = 2000  # instructions a workgroup may take
 SECONDS = 120  # without a sign of life before a process counts as hanging
 BATCH = 400  # cases of one process: translated code is never given back
-KINDS = ("mixed", "objects", "programs")  # one damaged code object in eight cases, nothing else, none
+# One damaged code object in eight cases, nothing else, none; and STREAMS short instruction streams a case.
+KINDS = ("mixed", "objects", "programs", "streams")
+STREAMS = 40
 NUMBERS = [0, 1, 0x7F, 0xFFFFFFFF, 1 << 40, (1 << 63) - 1, (1 << 64) - 1]
 SOURCE = """
 SHARED(u32, shared, 256);
@@ -52,6 +64,7 @@ KERNEL many(GLOBAL u32* out, u32 n, float x) {
     out[64 + ITEM % 64] = (u32)(i32)x;
 }
 """
+BLOCK = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_void_p] * 5)
 _zones: list[np.ndarray] = []
 
 
@@ -96,6 +109,10 @@ def run_case(seed: int, kind: str = "mixed") -> str:
     """
     _zones.clear()
     rng = np.random.default_rng(seed)
+    if kind == "streams":
+        ending = run_streams(rng)
+        assert all((zone == MARK).all() for zone in _zones), f"seed {seed}: bytes outside the kernel's arrays changed"
+        return ending
     is_object = kind == "objects" or (kind == "mixed" and seed % 8 == 1)
     ending = run_object(damaged(rng), seed) if is_object else run_program(program(rng, seed), seed)
     assert all((zone == MARK).all() for zone in _zones), f"seed {seed}: bytes outside the kernel's arrays changed"
@@ -140,6 +157,44 @@ def run_object(data: bytes, seed: int) -> str:
     except EmulatorError as error:
         str(error)
         return type(error).__name__
+    return "done"
+
+
+def stream(rng: np.random.Generator) -> bytes:
+    """A few instructions: legal ones, ones with random fields, or random bytes."""
+    kind, choices = rng.integers(8), random.Random(int(rng.integers(1 << 62)))
+    if kind == 0:
+        return rng.bytes(4 * int(rng.integers(1, 6)))
+    make = (lambda: random_instruction(rng)) if kind < 4 else (lambda: encode(legal_instruction(choices)))
+    return b"".join(make() for _ in range(int(rng.integers(1, 4))))
+
+
+def run_streams(rng: np.random.Generator) -> str:
+    """Translates short streams together and calls each as the driver would, from random registers."""
+    buffer = guarded(len(fresh_buffer()))
+    device = Device()
+    address = device.map(buffer, "buffer")
+    kernel = device.load(template())["k"]
+    launch = prepare(kernel.kernel, Geometry.of_blocks(1, 64), bytes(256), device.memory)
+    machine = host_machine.HostMachine(device.memory, kernel.module.code, kernel.kernel)
+    group = host_machine.HostWorkgroup(machine, launch, RunOptions())
+    starts = {0x1000 * (i + 1): stream(rng) for i in range(STREAMS)}
+    blocks = [block for at, code in starts.items() for block in discover(code, at, at).values() if block.start == at]
+    nearest = ~0xF if rng.integers(8) else ~0  # the other roundings take long to translate
+    text, natives, _ = module_text(blocks, Mode.from_bits(int(rng.integers(1 << 24)) & nearest), False)
+    host = host_code.HostCode()
+    host.add(lambda: Translation(text), None)
+    machine._natives_of(natives)
+    vectors = starting_vectors(rng, address, SHARED_APERTURE, PRIVATE_APERTURE)
+    scalars = starting_scalars(rng, address)
+    free = [number for number in range(len(scalars)) if number not in KEPT]
+    for block in blocks:
+        group.begin(0, (0, 0, 0))
+        (registers,) = registers_of(group)
+        registers.vectors[:] = vectors
+        registers.scalars[free] = scalars[free]
+        function = BLOCK(host.address(function_name(block.start, False)))
+        function(group.storage_at, *group.call_arguments[2:6])
     return "done"
 
 

@@ -37,7 +37,8 @@ WAVE, NEXT_WAVE, SPENT, LEFT, RUNNING, WAITING = range(14, 20)
 # The tables by mode key; how many instructions polled; how often global memory was changed; instructions of the turn
 # that runs; the state of a random schedule, else 0.
 MODE_TABLES, POLLS, CHANGES, TURN, RANDOM = range(20, 25)
-CONTEXT_WORDS = RANDOM + 1
+OWN_LDS, OWN_SCRATCH = 25, 26  # the regions of memory that only the workgroup itself sees
+CONTEXT_WORDS = OWN_SCRATCH + 1
 MODE_KEYS = 1 << 13
 
 # A load to LDS on its way: its number among those that vmcnt counts, EXEC, bytes a lane, addresses, data; in bytes.

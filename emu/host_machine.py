@@ -262,6 +262,7 @@ class HostWorkgroup:
         context[layout.TABLE] = self.machine.memory.table.ctypes.data
         context[layout.MODE_TABLES] = self.machine.sets.ctypes.data
         context[layout.TURN] = self.quantum
+        context[layout.OWN_LDS], context[layout.OWN_SCRATCH] = self.windows.regions
         if self.options.watch is not None:
             context[layout.WATCH_LOW], context[layout.WATCH_HIGH] = self.options.watch
         return context
@@ -293,8 +294,8 @@ class HostWorkgroup:
                 self._attend(stopped - 1)
 
     def repeats(self) -> bool:
-        """Whether registers and LDS are what they were at an earlier call, memory unchanged since."""
-        state = [self.storage, self.windows.lds]
+        """Whether registers, LDS and scratch are what they were at an earlier call, memory unchanged since."""
+        state = [self.storage, self.windows.lds, self.windows.scratch]
         counts = [self.waves[:, at : at + 8].copy() for at in COUNTERS]
         for at in COUNTERS:
             self.waves[:, at : at + 8] = 0

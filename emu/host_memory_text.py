@@ -24,6 +24,8 @@ from emu.host_layout import (
     LATE_RING,
     LDS,
     LDS_BYTES,
+    OWN_LDS,
+    OWN_SCRATCH,
     TABLE,
     UNALIGNED,
     WATCH_HIGH,
@@ -412,8 +414,15 @@ apart:
   br label %stored
 stored:
   call void @watch(ptr %context, ptr %addresses, i64 %active, i64 %nbytes, i64 %pc)
+{load("own.lds", "i64", field(OWN_LDS))}
+{load("own.scratch", "i64", field(OWN_SCRATCH))}
 {load("changes", "i64", field(CHANGES))}
-  %changes.now = add i64 %changes, 1
+  %stored.region = lshr i64 %low, 32
+  %not.lds = icmp ne i64 %stored.region, %own.lds
+  %not.scratch = icmp ne i64 %stored.region, %own.scratch
+  %is.shared = and i1 %not.lds, %not.scratch
+  %one.change = zext i1 %is.shared to i64
+  %changes.now = add i64 %changes, %one.change
   store i64 %changes.now, ptr %changes.at
   ret i64 0
 done:

@@ -208,11 +208,12 @@ class NumpyWorkgroup:
                 one.status = "run" if one.status == "barrier" else one.status
 
     def repeats(self) -> bool:
-        """Whether registers and LDS are what they were at an earlier call, memory unchanged since."""
+        """Whether registers, LDS and scratch are what they were at an earlier call, memory unchanged since."""
         parts = [
             (w.wave.vgprs, w.wave.sgprs, np.array([w.wave.pc, w.wave.scc_bit, w.status == "run"])) for w in self.running
         ]
-        return self.snapshot.same([self.windows.lds, *(part for wave in parts for part in wave)], self.changes)
+        own = [self.windows.lds, self.windows.scratch]
+        return self.snapshot.same([*own, *(part for wave in parts for part in wave)], self.changes)
 
     def where(self) -> str:
         """The first wave that has not ended, and how many others."""

@@ -163,7 +163,7 @@ class GlobalLanes:
         stacked = np.stack([_broadcast(w.raw) for w in words])
         addresses, active = self._lanes(_further(address, ahead), where)
         self.wave.address_space.store(addresses, active, stacked, nbytes)
-        self.wave.changes += where is None or bool(active.any())
+        self.wave.changes += self.wave.is_shared(addresses[active])
         self.wave.last_stores.extend((int(addresses[n]), int(n), nbytes) for n in np.flatnonzero(active))
 
     def atomic(self, address: U64, operands: Sequence[L], operation: Callable[..., L], where: Mask | None = None) -> L:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from emu.launch import Launch
-from emu.memory import Memory
+from emu.memory import REGION_BYTES, Memory
 from gfx950.lanes import LANES
 
 GUARD = 16  # bytes behind a lane's scratch, so that no access of one lane reaches the next lane's
@@ -40,6 +40,11 @@ class Windows:
             first = memory.map(self.scratch, name=f"scratch of {name}")
             self.mapped.append(first)
             self.wave_scratch = [first + n * LANES * self.stride for n in range(count)]
+
+    @property
+    def regions(self) -> tuple[int, int]:
+        """The numbers of the regions of memory in which LDS and scratch lie; no region has number 0."""
+        return self.lds_address // REGION_BYTES, self.wave_scratch[0] // REGION_BYTES
 
     def lane_scratch(self, wave: int) -> Any:
         """The address of each lane's scratch, uint64 (64,)."""

@@ -18,7 +18,7 @@ from emu.geometry import Dimensions
 
 LONGEST_SLICE = 1 << 22  # instructions of a workgroup before Python looks at Ctrl-C
 TURN = 1 << 26  # instructions after which a workgroup that shows no sign of waiting is set aside all the same
-POLL_SHARE = 64  # a slice waits when one instruction in so many is a poll
+POLL_SHARE = 256  # a slice waits when one instruction in so many is a poll
 PATIENCE = 1 << 28  # instructions of nothing but waiting before a launch is given up
 ROUNDS = 8  # but never before every workgroup has had so many turns
 GRACE = 1 << 20  # what a waiting workgroup may still take after another has failed

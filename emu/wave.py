@@ -104,6 +104,13 @@ class Wave:
             self.late.pop(0)[1]()
         self.late.append((self.issued, store))
 
+    def is_shared(self, addresses: Any) -> bool:
+        """Whether a store to these addresses (uint64, the lowest counts) changes memory that other workgroups see."""
+        if not addresses.size:
+            return False
+        own = {int(self.windows["lds"][0]) >> 32, int(self.windows["scratch"][0]) >> 32}
+        return int(addresses.min()) >> 32 not in own
+
     def window(self, name: str) -> Any:
         return self.windows[name]
 

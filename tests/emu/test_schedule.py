@@ -54,8 +54,8 @@ KERNEL bad_or_waiting(GLOBAL u32* flag, u32 bad) {
 """
 
 
-def module(engine, threads=1):
-    return Device(RunOptions(engine=engine, threads=threads)).load(compile_c(SOURCE))
+def module(engine, threads=1, level="-O2"):
+    return Device(RunOptions(engine=engine, threads=threads)).load(compile_c(SOURCE, level))
 
 
 def barrier_model(groups):
@@ -302,3 +302,17 @@ def test_waves_that_run_to_their_barrier_run_one_after_the_other():
 def test_a_seed_must_be_a_number():
     with pytest.raises(LaunchError, match="seed is 'x'"):
         RunOptions(seed="x")
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_waiting_is_seen_in_code_that_keeps_its_variables_in_scratch(engine, impatient):
+    with pytest.raises(NoProgress, match="every workgroup waits"):
+        module(engine, level="-O0")["never"][2, 64](np.zeros(1, np.uint32))
+
+
+def test_a_barrier_of_the_grid_without_optimisation():
+    groups = 20
+    count, data, out = np.zeros(1, np.uint32), np.zeros(groups, np.uint32), np.zeros(groups, np.uint32)
+    report = module("host", level="-O0")["grid_barrier"][groups, 1](count, data, out, np.uint32(groups))
+    assert np.array_equal(out, barrier_model(groups))
+    assert report.instructions < 50_000_000

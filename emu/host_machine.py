@@ -173,12 +173,7 @@ class HostMachine:
 
         ids = launch.geometry.workgroup_ids()
         make = functools.partial(HostWorkgroup, self, launch, options)
-        work = Workgroups(ids, residents(launch), make, finished, FIRST_SLICE)
-        try:
-            work.run(options.threads)
-        finally:
-            for one in work.all:
-                one.release()
+        Workgroups(ids, residents(launch), make, finished, FIRST_SLICE).run(options.threads)
         return report
 
 

@@ -60,12 +60,7 @@ class NumpyMachine:
 
         ids = launch.geometry.workgroup_ids()
         make = functools.partial(NumpyWorkgroup, self, launch, options, report)
-        work = Workgroups(ids, residents(launch), make, finished, FIRST_SLICE, SLOWNESS)
-        try:
-            work.run(threads=1)
-        finally:
-            for one in work.all:
-                one.windows.release()
+        Workgroups(ids, residents(launch), make, finished, FIRST_SLICE, SLOWNESS).run(threads=1)
         return report
 
     def step(self, one: RunningWave, options: RunOptions, report: RunReport) -> None:
@@ -147,6 +142,10 @@ class NumpyWorkgroup:
         self.random = 0  # the state of a random schedule
         self.instructions = 0
         self.snapshot = Snapshot()
+
+    def release(self) -> None:
+        """Gives back what it has in the address space."""
+        self.windows.release()
 
     def begin(self, number: int, workgroup: Dimensions) -> None:
         """Takes up a workgroup at its first instruction."""

@@ -65,6 +65,10 @@ class Resident(Protocol):
         """Takes up a workgroup at its first instruction."""
         ...
 
+    def release(self) -> None:
+        """Gives back what it has in the address space."""
+        ...
+
     def advance(self, budget: int) -> None:
         """Runs about `budget` instructions, or to the end."""
         ...
@@ -131,7 +135,16 @@ class Workgroups(Generic[R]):
         self.aborted = False
 
     def run(self, threads: int) -> None:
-        """Runs all. Raises the error of the first workgroup in launch order, or NoProgress."""
+        """Runs all, then releases them. Raises the error of the first workgroup in launch order, or NoProgress."""
+        try:
+            self._run_all(threads)
+        finally:
+            for resident in self.all:
+                resident.release()
+        if self.failures:
+            raise self.failures[min(self.failures)]
+
+    def _run_all(self, threads: int) -> None:
         if threads <= 1:
             self._work()
         else:
@@ -142,8 +155,6 @@ class Workgroups(Generic[R]):
                         job.result()
                 finally:
                     self.aborted = True
-        if self.failures:
-            raise self.failures[min(self.failures)]
 
     def _work(self) -> None:
         while (taken := self._take()) is not None:

@@ -5,13 +5,12 @@ C programs here; FlyDSL's kernels in tests/flydsl (every launch goes through all
 
 import numpy as np
 import pytest
-from c_kernels import FOLDER, Program, on_device, programs_of, raw_inputs
+from c_kernels import Program, every_program, on_device, raw_inputs
 
 from codegen.kernel_package import case_inputs, kernel_package
 from emu.dispatch import TO_BARRIER, RunOptions
 
-FILES = sorted(path.name for path in FOLDER.glob("*.c") if "PROGRAM(" in path.read_text())
-PROGRAMS = {program.name: program for file in FILES for program in programs_of(file)}
+PROGRAMS = every_program()
 WAYS = (
     RunOptions(threads=2),
     RunOptions(quantum=1),

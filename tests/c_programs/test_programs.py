@@ -10,12 +10,21 @@ import zlib
 
 import numpy as np
 import pytest
-from c_kernels import FOLDER, Program, instruction_names, on_device, on_host, programs_of, raw_inputs
+from c_kernels import (
+    Program,
+    every_program,
+    instruction_names,
+    on_device,
+    on_host,
+    program_files,
+    programs_of,
+    raw_inputs,
+)
 
 from emu.dispatch import RunOptions
 
-FILES = sorted(path.name for path in FOLDER.glob("*.c") if "PROGRAM(" in path.read_text())
-PROGRAMS = {program.name: program for file in FILES for program in programs_of(file)}
+FILES = program_files()
+PROGRAMS = every_program()
 LARGE = ("huffman", "aes128", "sha256", "parser", "pattern_matcher")  # at -O0
 AT_O2 = (
     "width_u64", "single_division_and_root", "double_division_and_root", "halves", "brains", "mandelbrot", "stacks",

@@ -92,6 +92,18 @@ def module_of(file: str, level: str, uniform: bool = False) -> Module:
     return Device().load(compile_c("#define UNIFORM\n" * uniform + source_of(file), level))
 
 
+@functools.cache
+def program_files() -> list[str]:
+    """The C files that hold programs."""
+    return sorted(path.name for path in FOLDER.glob("*.c") if "PROGRAM(" in path.read_text())
+
+
+@functools.cache
+def every_program() -> dict[str, Program]:
+    """All programs of all files by name."""
+    return {program.name: program for file in program_files() for program in programs_of(file)}
+
+
 def on_device(
     program: Program, level: str, values: np.ndarray, options: RunOptions | None = None, uniform: bool = False
 ) -> np.ndarray:

@@ -29,6 +29,7 @@ from emu.kernel_metadata import Kernel
 from emu.launch import Launch, place, prepare
 from emu.memory import Memory
 from emu.observers import Observer
+from gfx950.models import DEFAULT, Model, ModelError, find_model, in_force, using
 
 DEFAULT_QUANTUM = 32  # instructions a wave runs before the next one's turn [facts: field kernels break above 32]
 RANDOM_BLOCK = 4  # instructions of a block under a random schedule: a turn ends between blocks
@@ -75,6 +76,7 @@ class RunOptions:
     """How to run. engine: host, numpy or device. threads: workgroups at once on the host engine. step_limit: wave
     instructions a workgroup may take.
 
+    model: of arithmetic, as `gfx950.models.find_model` takes it; None for the one in force where the launch is made.
     quantum: instructions before a wave's turn ends, TO_BARRIER for as far as it gets. seed: turns of random length, 1
     to quantum, instead. watch: a range of device addresses whose last writer is reported. observers: of emu.observers,
     for the numpy engine.
@@ -82,6 +84,7 @@ class RunOptions:
 
     engine: str = "host"
     threads: int = 1
+    model: Model | str | None = None
     quantum: int = DEFAULT_QUANTUM
     seed: int | None = None
     watch: tuple[int, int] | None = None
@@ -95,6 +98,8 @@ class RunOptions:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise LaunchError(f"{name} is {value!r}", expected="a whole number from 1 on")
+        if self.model is not None:
+            self._check_model()
         if self.threads > LARGEST_THREADS:
             raise LaunchError(f"threads is {self.threads}", expected=f"at most {LARGEST_THREADS}, one for each core")
         _check_watch(self.watch)
@@ -106,6 +111,14 @@ class RunOptions:
                 f"observers see single instructions, which the {self.engine} engine does not offer",
                 expected="engine='numpy' with observers",
             )
+
+    def _check_model(self) -> None:
+        try:
+            found = find_model(self.model)  # type: ignore[arg-type]
+        except ModelError as error:
+            raise LaunchError(f"the model is {self.model!r}", expected=str(error)) from None
+        if self.engine == "device" and found.digest != DEFAULT.digest:
+            raise LaunchError(f"model {found.name!r} on a device", expected="no model: a device has its own arithmetic")
 
 
 def _check_observers(observers: object) -> None:
@@ -159,7 +172,7 @@ class Module:
     def __init__(self, device: Device, loaded: CodeObject) -> None:
         self.device = device
         self.code = place(loaded, device.memory)
-        self._machines: dict[tuple[str, str, int], Machine] = {}
+        self._machines: dict[tuple[str, str, int, str], Machine] = {}
         self._lock = threading.Lock()
 
     def __getitem__(self, name: str) -> LaunchableKernel:
@@ -171,10 +184,10 @@ class Module:
         return tuple(self.code.kernels)
 
     def machine(self, kernel: Kernel, options: RunOptions) -> Machine:
-        """The machine that runs one kernel with these options, made once."""
+        """The machine that runs one kernel with these options under the model in force, made once."""
         longest = min(options.quantum, DEFAULT_QUANTUM if options.seed is None else RANDOM_BLOCK)
         longest = longest if options.engine == "host" else 0
-        key = (kernel.name, options.engine, longest)
+        key = (kernel.name, options.engine, longest, in_force().digest)
         with self._lock:
             if key not in self._machines:
                 self._machines[key] = _machine(options.engine, self.device.memory, self.code, kernel, longest)
@@ -256,7 +269,8 @@ class LaunchableKernel:
                 chosen = replace(chosen, watch=self._watched(watch, mapped))
             launch = prepare(self.kernel, geometry, values, device.memory, dynamic_lds=dynamic_lds, hidden=hidden)
             try:
-                return self.module.machine(self.kernel, chosen).run(launch, chosen)
+                with using(in_force() if chosen.model is None else chosen.model):
+                    return self.module.machine(self.kernel, chosen).run(launch, chosen)
             finally:
                 launch.release(device.memory)
         finally:

@@ -41,12 +41,12 @@ from emu.state import LATE_ENTRIES
 from emu.translate import function_name, module_text
 from emu.wave_start import WaveState, waves, workgroup_id_sgprs
 from gfx950.host_code import HostCode, Translation, once
-from gfx950.isa.buffer_addressing import model as buffer_model
 from gfx950.isa.encoding import DecodeError, decode
 from gfx950.isa.mode_registers import MODE
 from gfx950.isa.operand_codes import EXEC
 from gfx950.isa.text import instruction_text
 from gfx950.lanes import ALL_LANES, LANES, Mode
+from gfx950.models import in_force
 
 FIRST_SLICE = 1 << 12
 # Words of a wave that go on counting in a loop.
@@ -113,7 +113,7 @@ class HostMachine:
                 return
             there = hashlib.sha256(np.flatnonzero(slots).tobytes()).hexdigest()
             variant = f"{pc:x}|{full}|{there}|{self.longest}|{tables.mode}"
-            key = f"{self.digest}|{self.base:x}|{variant}|{definitions_digest()}|{buffer_model()}"
+            key = f"{self.digest}|{self.base:x}|{variant}|{definitions_digest()}|{in_force().body_digest}"
             notes = self.host.add(lambda: self._translation(pc, full, tables), key)
             self._natives_of(notes["natives"])
             self.errors.update({int(at, 16): text for at, text in notes["errors"].items()})
@@ -149,18 +149,18 @@ class HostMachine:
 
     def _natives_of(self, names: Iterable[str]) -> None:
         """Fills in the addresses of the natives a module calls; others stay uncompiled."""
-        from gfx950.arithmetic.native import NATIVES
+        from gfx950.arithmetic.native import native_in_force
 
         self.native_names.update(names)
         order = native_order() if names else []
         for name in names:
-            self.natives[order.index(name)] = NATIVES[name].address
+            self.natives[order.index(name)] = native_in_force(name).address
 
     # ---- running --------------------------------------------------------------------------------------------------
 
     def run(self, launch: Launch, options: RunOptions) -> RunReport:
         """Runs all workgroups, `options.threads` at once. An error is that of the first workgroup in launch order."""
-        self._natives_of(list(self.native_names))  # a table may have replaced a model since the last launch
+        self._natives_of(list(self.native_names))  # other ones if a model was switched to
         report, watched = RunReport(), -1
 
         def finished(one: HostWorkgroup) -> None:

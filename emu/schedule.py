@@ -11,6 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from typing import Any, Generic, Protocol, TypeVar
 
 from emu.errors import EmulatorError, NoProgress
@@ -149,7 +150,7 @@ class Workgroups(Generic[R]):
             self._work()
         else:
             with ThreadPoolExecutor(threads) as pool:
-                jobs = [pool.submit(self._work) for _ in range(threads)]
+                jobs = [pool.submit(copy_context().run, self._work) for _ in range(threads)]
                 try:
                     for job in jobs:
                         job.result()

@@ -26,6 +26,7 @@ from gfx950.lanes import (
     Raw,
     Words,
 )
+from gfx950.models import rule_in_force
 
 _ARITHMETIC = {"fadd", "fsub", "fmul", "fdiv", "fma", "fsqrt"}
 _NAN = _ARITHMETIC | {"ffloor", "fceil", "ftrunc", "frint"}
@@ -35,7 +36,7 @@ _ENDS = _ARITHMETIC | {"fptrunc"}  # their results may lie outside the range of 
 
 
 def rules_of(instruction: Instruction) -> tuple[Rule, ...]:
-    """The rules, declared ones first. A transcendental instruction's are those of the table now in force."""
+    """The rules as the model in force has them, declared ones first."""
     from gfx950.arithmetic import transcendental
 
     recorder = _recorded(instruction)
@@ -49,7 +50,7 @@ def rules_of(instruction: Instruction) -> tuple[Rule, ...]:
     )
     floats, natives = [r for r, ops in found if ops], recorder.natives
     tables = [r for name in natives if name in transcendental.DEFAULTS for r in transcendental.rules(name)]
-    return tuple(dict.fromkeys((*instruction.rules, *tables, *floats)))
+    return tuple(dict.fromkeys(rule_in_force(r) for r in (*instruction.rules, *tables, *floats)))
 
 
 class _NativeReached(Exception):

@@ -105,11 +105,11 @@ class NumpyEngine:
 
     def native(self, name: str, inputs: Sequence[Array], parameters: int) -> list[Array]:
         """Stacks the registers and calls the compiled body."""
-        from gfx950.arithmetic.native import NATIVES
+        from gfx950.arithmetic.native import native_in_force
 
         shape = np.broadcast_shapes(*(np.shape(i) for i in inputs), (64,))
         stacked = np.stack([np.broadcast_to(i, shape) for i in inputs], axis=-2)
-        result = NATIVES[name](np.ascontiguousarray(stacked, dtype=np.uint32), parameters)
+        result = native_in_force(name)(np.ascontiguousarray(stacked, dtype=np.uint32), parameters)
         return [result[..., i, :] for i in range(result.shape[-2])]
 
     def float_operation(self, width: int, operation: Callable[..., Array], op: str, *operands: Array) -> Array:

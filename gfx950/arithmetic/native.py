@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from gfx950.host_code import HostCode, Translation, once
 from gfx950.lanes import LANES
+from gfx950.models import Model, in_force
 
 Body = Callable[[Any, Any, Any], None]
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -106,6 +107,10 @@ class Native:
         key = f"native|{self._body}|{_sources_digest()}" if named else None
         return code.address(code.add(lambda: _translation(self._function()), key)["symbol"])
 
+    def under(self, model: Model) -> Native:
+        """The native that stands for this one under a model; itself unless a kind of natives says otherwise."""
+        return self
+
     def __call__(self, inputs: npt.NDArray[np.uint32], parameters: int = 0) -> npt.NDArray[np.uint32]:
         """Runs the native on `inputs`, uint32 of shape (..., n_in, 64); returns uint32 of shape (..., n_out, 64).
 
@@ -130,12 +135,22 @@ class Native:
 NATIVES: dict[str, Native] = {}
 
 
-def declare(name: str, n_in: int, n_out: int, body: Body | str) -> Native:
+def enter(native: Native) -> Native:
     """Enters a native in `NATIVES`. Raises ValueError when the name is taken."""
-    if name in NATIVES:
-        raise ValueError(f"native {name!r} is declared twice; it stands for {NATIVES[name]!r} already")
-    NATIVES[name] = Native(name, n_in, n_out, body)
-    return NATIVES[name]
+    if native.name in NATIVES:
+        raise ValueError(f"native {native.name!r} is declared twice; it stands for {NATIVES[native.name]!r} already")
+    NATIVES[native.name] = native
+    return native
+
+
+def declare(name: str, n_in: int, n_out: int, body: Body | str) -> Native:
+    """Enters a native that is the same under every model."""
+    return enter(Native(name, n_in, n_out, body))
+
+
+def native_in_force(name: str) -> Native:
+    """The native of that name under the model in force."""
+    return NATIVES[name].under(in_force())
 
 
 def native(name: str, n_in: int, n_out: int) -> Callable[[Body], Native]:

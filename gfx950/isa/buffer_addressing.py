@@ -2,7 +2,7 @@
 
 A descriptor (V#) is four SGPRs: base address, stride, number of records, format. `Buffer` is what an instruction's body
 sees of it; its addresses and range checks are computed for all lanes at once, whatever the descriptor says. Where the
-manual is silent or contradicts itself the reading is a field of `BufferModel`.
+manual is silent or contradicts itself the reading is a switch, `buffer.*`.
 
     index   = VGPR index (IDXEN) + lane (add-tid)             offset = VGPR offset (OFFEN) + immediate, modulo 2^32
     linear    address = base + SOFFSET + index * stride + offset
@@ -16,8 +16,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar
 
-from gfx950.evidence import Evidence, rule
+from gfx950.evidence import Evidence, Rule, rule
 from gfx950.lanes import ALL_LANES, B128, LANES, U32, U64, Engine, LaneMemory, Lanes, Mask, join, lanes_of, static_lanes
+from gfx950.models import Switch, switch
 
 L = TypeVar("L", bound=Lanes)
 
@@ -96,43 +97,28 @@ RULES = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class BufferModel:
-    """The open questions of buffers, each a switch; the rules `buffer.*` say what the defaults rest on.
-
-    soffset_in_range: SOFFSET takes part in the byte test. range_by_end: the whole access must lie below num_records,
-    not its first byte alone. zero_stride_index_in_bytes: with IDXEN and stride 0 the byte test applies, not the index.
-    records_by_table_45: num_records counts bytes with IDXEN = 1, which index * stride + offset must stay below, and
-    strides with IDXEN = 0. swizzle_needs_add_tid: swizzle enable acts with add-tid only. linear_index_drops_lane: a
-    linear buffer with IDXEN ignores add-tid. unaligned: accesses of a dword or more keep address bits 1:0.
-    invalid_is_unbound: data format 0 makes every access out of range. store_selects: the descriptor's dst_sel also
-    permutes what FORMAT stores write.
-    """
-
-    soffset_in_range: bool = True
-    range_by_end: bool = True
-    zero_stride_index_in_bytes: bool = True
-    records_by_table_45: bool = False
-    swizzle_needs_add_tid: bool = True
-    linear_index_drops_lane: bool = True
-    unaligned: bool = True
-    invalid_is_unbound: bool = True
-    store_selects: bool = True
+def _switch(name: str, default: int, rule: Rule, text: str) -> Switch:
+    return switch(f"buffer.{name}", default, (1, 0), text, rules=(rule,), in_bodies=True)
 
 
-DEFAULT = BufferModel()
-_models = [DEFAULT]
-
-
-def model() -> BufferModel:
-    """The model in force."""
-    return _models[-1]
-
-
-def use_model(wanted: BufferModel) -> BufferModel:
-    """Puts a model in force in this process, for kernels that are loaded from now on. Returns the one before."""
-    before, _models[-1] = _models[-1], wanted
-    return before
+SOFFSET_IN_RANGE = _switch("soffset_in_range", 1, RANGE_BYTES, "SOFFSET takes part in the byte test.")
+RANGE_BY_END = _switch(
+    "range_by_end", 1, RANGE_BYTES, "The whole access must lie below num_records, not its first byte alone."
+)
+ZERO_STRIDE_INDEX_IN_BYTES = _switch(
+    "zero_stride_index_in_bytes", 1, RANGE, "With IDXEN and stride 0 the byte test applies, not the index."
+)
+RECORDS_BY_TABLE_45 = _switch(
+    "records_by_table_45",
+    0,
+    RANGE,
+    "num_records counts bytes with IDXEN = 1, which index * stride + offset must stay below, and strides with"
+    " IDXEN = 0.",
+)
+SWIZZLE_NEEDS_ADD_TID = _switch("swizzle_needs_add_tid", 1, ADD_TID, "Swizzle enable acts with add-tid only.")
+LINEAR_INDEX_DROPS_LANE = _switch("linear_index_drops_lane", 1, ADD_TID, "A linear buffer with IDXEN ignores add-tid.")
+UNALIGNED = _switch("unaligned", 1, ALIGNMENT, "Accesses of a dword or more keep address bits 1:0.")
+INVALID_IS_UNBOUND = _switch("invalid_is_unbound", 1, UNBOUND, "Data format 0 makes every access out of range.")
 
 
 @dataclass(frozen=True)
@@ -197,12 +183,12 @@ class Buffer:
     def swizzled(self) -> Mask:
         """Whether the swizzled layout applies. [rule buffer.add_tid]"""
         enabled = self.descriptor[1].field(31, 1) == 1
-        return enabled & self.add_tid if model().swizzle_needs_add_tid else enabled
+        return enabled & self.add_tid if SWIZZLE_NEEDS_ADD_TID.answer else enabled
 
     @cached_property
     def adds_lane(self) -> Mask:
         """Whether the lane is added to the index. [rule buffer.add_tid]"""
-        if self.index is None or not model().linear_index_drops_lane:
+        if self.index is None or not LINEAR_INDEX_DROPS_LANE.answer:
             return self.add_tid
         return self.add_tid & self.swizzled
 
@@ -221,7 +207,7 @@ class Buffer:
     def bound(self) -> Mask:
         """Whether there is a buffer at all. [rule buffer.unbound]"""
         always = Mask.constant(self.engine, 1)
-        if not model().invalid_is_unbound:
+        if not INVALID_IS_UNBOUND.answer:
             return always
         valid = self.data_format != 0
         return valid if self.formatted else valid | self.add_tid
@@ -249,7 +235,7 @@ class Buffer:
 
     def _kept(self, address: U64, nbytes: int) -> U64:
         """The address without its low two bits, if the model says so. [rule buffer.alignment]"""
-        return address if model().unaligned or nbytes < 4 else address & ~3
+        return address if UNALIGNED.answer or nbytes < 4 else address & ~3
 
     # ---- range -----------------------------------------------------------------------------------------------------
 
@@ -260,7 +246,7 @@ class Buffer:
         """
         bound = self.bound if self.among is None else self.bound & self.among
         needed = self._needed(nbytes, skipped)
-        if model().records_by_table_45:
+        if RECORDS_BY_TABLE_45.answer:
             tested = self._by_table_45(needed)
             return (tested | self.add_tid if self.index is None else tested) & bound
         records = self.records.to(U64)
@@ -268,7 +254,7 @@ class Buffer:
         if self.index is None:
             return (tested | self.add_tid) & bound
         by_index = self.index < self.records
-        if model().zero_stride_index_in_bytes:
+        if ZERO_STRIDE_INDEX_IN_BYTES.answer:
             structured = self.short_stride != 0
             by_index = (structured & by_index) | (~structured & tested)
         return by_index & bound
@@ -276,8 +262,8 @@ class Buffer:
     def _needed(self, nbytes: int | U32, skipped: int) -> U64:
         """How far behind the offset the bytes that are tested end, a scalar. [rule buffer.range_bytes]"""
         size = nbytes if isinstance(nbytes, U32) else U32.constant(self.engine, nbytes)
-        needed = (size + skipped if model().range_by_end else U32.constant(self.engine, skipped + 1)).to(U64)
-        return needed + self.soffset.to(U64) if model().soffset_in_range else needed
+        needed = (size + skipped if RANGE_BY_END.answer else U32.constant(self.engine, skipped + 1)).to(U64)
+        return needed + self.soffset.to(U64) if SOFFSET_IN_RANGE.answer else needed
 
     def _by_table_45(self, needed: U64) -> Mask:
         """The other reading of num_records: bytes with IDXEN = 1, else strides, or bytes where that is 0."""

@@ -12,9 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gfx950.evidence import Evidence, rule
-from gfx950.isa.buffer_addressing import Buffer, model
+from gfx950.isa.buffer_addressing import Buffer
 from gfx950.isa.lane_arithmetic import EXACT, with_mode
 from gfx950.lanes import F16, F32, F64, I16, I32, U16, U32, U64, Engine, Float, Mask
+from gfx950.models import switch
 
 FIELDS = rule(
     "buffer.format_fields",
@@ -59,6 +60,14 @@ SELECT = rule(
     "MUBUF components go through dst_sel: 0 and 1 (of the number's kind), 4 to 7 R to A; 2 and 3 give 0. A store puts"
     " into each field the first component that selects it, 0 where none does. MTBUF has X, Y, Z, W = R, G, B, A and"
     " zeros where the element or the instruction has fewer components.",
+)
+STORE_SELECTS = switch(
+    "buffer.store_selects",
+    1,
+    (1, 0),
+    "The descriptor's dst_sel also permutes what FORMAT stores write.",
+    rules=(SELECT,),
+    in_bodies=True,
 )
 RULES = (FIELDS, LOAD, STORE, D16_FORMAT, UNLISTED, SELECT)
 
@@ -286,7 +295,7 @@ def packed(components: Sequence[U32], element: ElementFormat, d16: bool = False)
 
 def _source(element: ElementFormat, components: Sequence[U32], number: int) -> U32 | None:
     """The component that goes into a field; None for 0. [rule buffer.format_select]"""
-    if element.selects is None or not model().store_selects:
+    if element.selects is None or not STORE_SELECTS.answer:
         return components[number] if number < len(components) else None
     result = U32.constant(element.engine, 0).splat()
     for component, select in reversed(list(zip(components, element.selects, strict=False))):

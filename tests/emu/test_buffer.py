@@ -11,8 +11,8 @@ from llvm_tools import linked, object_of
 from emu.dispatch import Device, RunOptions
 from emu.errors import MemoryFault
 from emu.geometry import Geometry
-from gfx950.isa.buffer_addressing import DEFAULT, BufferModel, use_model
 from gfx950.isa.registry import load
+from gfx950.models import make_model, using
 
 LANES = 64
 ENGINES = ("numpy", "host")
@@ -235,17 +235,14 @@ def test_covered_but_unmapped(engine):
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_switch_reaches_the_kernel(engine):
-    """The first load's SOFFSET counts by default; a kernel that is loaded under another model does not count it."""
+    """The first load's SOFFSET counts by default; a launch under another model does not count it."""
     results = []
-    for soffset_in_range in (True, False):
-        try:
-            use_model(BufferModel(soffset_in_range=soffset_in_range))
-            data = np.arange(1, 1025, dtype=np.uint32)
-            out = np.zeros(6144 + 256, dtype=np.uint8)
-            kernel = Device(RunOptions(engine=engine)).load(compile_c(COPY))["k"]
+    kernel = Device(RunOptions(engine=engine)).load(compile_c(COPY))["k"]
+    for soffset_in_range in (1, 0):
+        data = np.arange(1, 1025, dtype=np.uint32)
+        out = np.zeros(6144 + 256, dtype=np.uint8)
+        with using(make_model("test", {"buffer.soffset_in_range": soffset_in_range})):
             kernel[1, 64](data, out, np.int32(512), np.int32(6400), np.int32(64))
-        finally:
-            use_model(DEFAULT)
         loaded = out[:1024].view(np.uint32)
         results.append([int(x) for x in loaded])
     assert results[0] == [n + 17 if n < 112 else 0 for n in range(256)]

@@ -6,9 +6,9 @@ from programs import LANES, Setting, expect, f16, f32, f64, run, words
 
 from emu.errors import EmulatorError
 from emu.memory import PRIVATE_APERTURE, SHARED_APERTURE
-from gfx950.isa.buffer_addressing import BufferModel, use_model
 from gfx950.isa.encoding import DecodeError, decode
 from gfx950.lanes import Mode
+from gfx950.models import make_model, using
 
 DATA = np.arange(256, dtype=np.uint32) + 1000
 SMEM = expect("""
@@ -194,10 +194,9 @@ def test_scalar_atomics_return_with_glc_only():
 @pytest.fixture(params=["manual", "default"])
 def manual(request):
     """Whether the manual's reading of a raw buffer is in force; the default rests on what gfx950 does."""
-    if request.param == "manual":
-        use_model(BufferModel(soffset_in_range=False, unaligned=False))
-    yield request.param == "manual"
-    use_model(BufferModel())
+    chosen = request.param == "manual"
+    with using(make_model("test", {"buffer.soffset_in_range": 0, "buffer.unaligned": 0} if chosen else None)):
+        yield chosen
 
 
 @pytest.mark.rule("RJ-032.2", "RJ-032.3", "RJ-034")

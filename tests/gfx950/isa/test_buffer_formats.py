@@ -11,11 +11,11 @@ import pytest
 from emu.engines.numpy_engine import NumpyEngine
 from emu.memory import Memory
 from emu.wave import Wave
-from gfx950.isa.buffer_addressing import BufferModel, use_model
 from gfx950.isa.buffer_formats import ELEMENT_BYTES, ElementFormat, packed, unpacked
 from gfx950.isa.encoding import decode
 from gfx950.isa.registry import load
 from gfx950.lanes import U32, Mode
+from gfx950.models import make_model, using
 
 LANES = range(64)
 ACTIVE = 0x8000_00FF_1234_F001
@@ -264,8 +264,7 @@ def wave():
     wave.set_exec(ACTIVE)
     for index in range(10, 30):
         wave.vgprs[index] = np.frombuffer(random.Random(index).randbytes(256), dtype=np.uint32)
-    yield wave
-    use_model(BufferModel())
+    return wave
 
 
 def describe(wave, dfmt, nfmt, select=(4, 5, 6, 7), records=60, stride=20):
@@ -350,9 +349,9 @@ def element_of(components, dfmt, nfmt, d16, select):
     return element.to_bytes(low // 8, "little")
 
 
-@pytest.mark.parametrize("selects", [True, False])
+@pytest.mark.parametrize("selects", [1, 0])
 def test_stores_by_instruction(wave, assemble_lines, selects):
-    use_model(BufferModel(store_selects=selects))
+    model = make_model("test", {"buffer.store_selects": selects})
     lines = [t for n, c, d, f, g, _ in CASES for t in texts(f"store_format_{n}", (c + 1) // 2 if d else c, f, g)]
     codes = iter(assemble_lines(lines))
     for _, count, d16, dfmt, nfmt, select in CASES:
@@ -370,7 +369,8 @@ def test_stores_by_instruction(wave, assemble_lines, selects):
                 order = (4, 5, 6, 7) if tbuffer or not selects else select
                 data = element_of(used, dfmt, nfmt, d16, order)
                 want[20 * index + 6 :][: len(data)] = list(data)
-            wave.step(decode(next(codes), 0))
+            with using(model):
+                wave.step(decode(next(codes), 0))
             assert (wave.bytes == want).all(), (dfmt, nfmt, select)
             wave.bytes[:] = before
 

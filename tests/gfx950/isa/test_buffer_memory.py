@@ -3,6 +3,7 @@
 import random
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import find_mnemonics
 import numpy as np
@@ -14,13 +15,14 @@ from emu.memory import Memory
 from emu.register_checks import UnsupportedForm
 from emu.wave import Wave
 from gfx950.isa import buffer_addressing
-from gfx950.isa.buffer_addressing import DEFAULT, BufferModel, use_model
 from gfx950.isa.encoding import ENCODINGS, DecodeError, decode
 from gfx950.isa.registry import load
+from gfx950.models import SWITCHES, make_model, using
 
 LANES = range(64)
 NBYTES = 40 << 20
 BASE = 1 << 20  # of the descriptor's buffer, within the mapped bytes
+NO_ANSWERS: dict[str, int] = {}  # other than the defaults
 BYTES = np.random.default_rng(3).integers(0, 256, NBYTES, dtype=np.uint8)
 
 
@@ -49,6 +51,12 @@ class Descriptor:
         ]
 
 
+def reading(answers):
+    """The answers to the switches of buffers by their last names; those not given have their defaults."""
+    known = {name: s.default for name, s in SWITCHES.items() if name.startswith("buffer.")} | answers
+    return SimpleNamespace(**{name.removeprefix("buffer."): answer for name, answer in known.items()})
+
+
 @dataclass(frozen=True)
 class Access:
     """An instruction's addressing. index and offset: 64 numbers, or None without IDXEN or OFFEN."""
@@ -60,9 +68,9 @@ class Access:
     soffset: int = 0
     formatted: bool = False
 
-    def lane(self, n, model=DEFAULT):
+    def lane(self, n, answers=NO_ANSWERS):
         """(address of dword i, whether `size` bytes behind the first `skip` are covered) of one lane."""
-        d, idxen = self.descriptor, self.index is not None
+        d, idxen, model = self.descriptor, self.index is not None, reading(answers)
         offset = ((self.offset[n] if self.offset is not None else 0) + self.immediate) % 2**32
         swizzled = d.swizzle and (d.add_tid or not model.swizzle_needs_add_tid)
         tid = d.add_tid and not (idxen and not swizzled and model.linear_index_drops_lane)
@@ -94,13 +102,13 @@ class Access:
 
         return address, covered
 
-    def loaded(self, n, nbytes, model=DEFAULT):
+    def loaded(self, n, nbytes, answers=NO_ANSWERS):
         """What a load of an implied format gives."""
-        address, covered = self.lane(n, model)
+        address, covered = self.lane(n, answers)
         data = b""
         for dword in range(-(-nbytes // 4)):
             size = min(4, nbytes)
-            at = address(dword) & (-4 if nbytes >= 4 and not model.unaligned else -1)
+            at = address(dword) & (-4 if nbytes >= 4 and not reading(answers).unaligned else -1)
             data += bytes(BYTES[at - ORIGIN : at - ORIGIN + size]) if covered(size, 4 * dword) else bytes(size)
         return data
 
@@ -119,7 +127,6 @@ def wave():
     kept = BYTES[: 2 << 20].copy()
     yield WAVE
     BYTES[: 2 << 20] = kept
-    use_model(DEFAULT)
 
 
 def active(wave):
@@ -263,7 +270,7 @@ def test_a_load_across_the_end_gives_the_leading_dwords(wave, assemble):
         assert list(wave.vgprs[20:24, n]) == [int(words[n + i]) if n + i < 16 else 0 for i in range(4)]
 
 
-SWITCHES = {
+SWITCHED = {
     "soffset_in_range": Access(Descriptor(ORIGIN + BASE, records=64), offset=[4 * n for n in LANES], soffset=16),
     "range_by_end": Access(Descriptor(ORIGIN + BASE, records=61), offset=[n for n in LANES]),
     "zero_stride_index_in_bytes": Access(
@@ -283,35 +290,35 @@ SWITCHES = {
 }
 
 
-@pytest.mark.parametrize("name", SWITCHES)
+@pytest.mark.parametrize("name", SWITCHED)
 def test_switches(wave, assemble, name):
-    access = SWITCHES[name]
+    access = SWITCHED[name]
     wave.set_exec(2**64 - 1)
     load_registers(wave, access)
     results = []
-    for value in (True, False):
-        wanted = BufferModel(**{name: value})
-        use_model(wanted)
-        run(wave, assemble, f"buffer_load_dwordx2 v[20:21], {addressing(access)}")
+    for value in (1, 0):
+        wanted = {f"buffer.{name}": value}
+        with using(make_model("test", wanted)):
+            run(wave, assemble, f"buffer_load_dwordx2 v[20:21], {addressing(access)}")
         expected = [number(access.loaded(n, 8, wanted)) for n in LANES]
         results.append([lane_value(wave.vgprs, n, 2) for n in LANES])
         assert results[-1] == expected, value
     assert results[0] != results[1]
-    assert DEFAULT in [BufferModel(**{name: value}) for value in (True, False)]
+    assert SWITCHES[f"buffer.{name}"].answers == (1, 0)
 
 
 @pytest.mark.parametrize("index", [None, [n // 2 for n in LANES]])
-@pytest.mark.parametrize("range_by_end", [True, False])
+@pytest.mark.parametrize("range_by_end", [1, 0])
 def test_table_45(wave, assemble, index, range_by_end):
     """The other reading of num_records, with and without an index."""
-    model = BufferModel(records_by_table_45=True, range_by_end=range_by_end)
-    use_model(model)
+    answers = {"buffer.records_by_table_45": 1, "buffer.range_by_end": range_by_end}
     wave.set_exec(2**64 - 1)
     access = Access(Descriptor(ORIGIN + BASE, stride=20, records=9), index, [3 * n for n in LANES], 5, 4)
     access = access if index is None else replace(access, descriptor=replace(access.descriptor, records=333))
     load_registers(wave, access)
-    run(wave, assemble, f"buffer_load_dwordx4 v[20:23], {addressing(access)}")
-    expected = [access.loaded(n, 16, model) for n in LANES]
+    with using(make_model("test", answers)):
+        run(wave, assemble, f"buffer_load_dwordx4 v[20:23], {addressing(access)}")
+    expected = [access.loaded(n, 16, answers) for n in LANES]
     assert [lane_value(wave.vgprs, n, 4) for n in LANES] == [number(data) for data in expected]
     assert 0 < sum(map(any, expected)) < 64
 

@@ -187,7 +187,7 @@ class Module:
         """The machine that runs one kernel with these options under the model in force, made once."""
         longest = min(options.quantum, DEFAULT_QUANTUM if options.seed is None else RANDOM_BLOCK)
         longest = longest if options.engine == "host" else 0
-        key = (kernel.name, options.engine, longest, in_force().digest)
+        key = (kernel.name, options.engine, longest, in_force().body_digest)
         with self._lock:
             if key not in self._machines:
                 self._machines[key] = _machine(options.engine, self.device.memory, self.code, kernel, longest)

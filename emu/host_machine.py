@@ -40,15 +40,17 @@ from emu.schedule import Workgroups, first_random, standing
 from emu.state import LATE_ENTRIES
 from emu.translate import function_name, module_text
 from emu.wave_start import WaveState, waves, workgroup_id_sgprs
+from gfx950.arithmetic.native import NATIVES
 from gfx950.host_code import HostCode, Translation, once
 from gfx950.isa.encoding import DecodeError, decode
 from gfx950.isa.mode_registers import MODE
 from gfx950.isa.operand_codes import EXEC
 from gfx950.isa.text import instruction_text
 from gfx950.lanes import ALL_LANES, LANES, Mode
-from gfx950.models import in_force
+from gfx950.models import Model, in_force
 
 FIRST_SLICE = 1 << 12
+MOST_NATIVES = 256
 # Words of a wave that go on counting in a loop.
 COUNTERS = (layout.COUNT, layout.ISSUED, layout.LATE_FIRST, layout.LATE_NEXT)
 _RUN_WAVES = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_void_p if c == "p" else ctypes.c_int64 for c in "piiippppi"])
@@ -87,7 +89,7 @@ class HostMachine:
         self.touched = [(0, 1), (AGPR, AGPR)]
         self.lock = threading.Lock()
         self.host = HostCode()
-        self.natives = np.zeros(256, dtype=np.uint64)
+        self.natives: dict[str, tuple[Model, Any]] = {}  # a model and the table of its natives' addresses, by digest
         self.native_names: set[str] = set()  # those that translated code calls
         self.driver = _RUN_WAVES(_driver().address("run_waves"))
         addresses = host_memory.functions()
@@ -115,7 +117,7 @@ class HostMachine:
             variant = f"{pc:x}|{full}|{there}|{self.longest}|{tables.mode}"
             key = f"{self.digest}|{self.base:x}|{variant}|{definitions_digest()}|{in_force().body_digest}"
             notes = self.host.add(lambda: self._translation(pc, full, tables), key)
-            self._natives_of(notes["natives"])
+            self.call_natives(notes["natives"])
             self.errors.update({int(at, 16): text for at, text in notes["errors"].items()})
             for half, end in enumerate(notes["vectors"]):
                 self.touched[half] = (256 * half, max(self.touched[half][1], end))
@@ -147,20 +149,28 @@ class HostMachine:
             return True
         return False
 
-    def _natives_of(self, names: Iterable[str]) -> None:
-        """Fills in the addresses of the natives a module calls; others stay uncompiled."""
-        from gfx950.arithmetic.native import native_in_force
+    def natives_in_force(self) -> Any:
+        """The addresses of natives as translated code looks them up, under the model in force."""
+        with self.lock:
+            model = in_force()
+            if model.digest not in self.natives:
+                self.natives[model.digest] = model, np.zeros(MOST_NATIVES, dtype=np.uint64)
+                self.call_natives(())
+            return self.natives[model.digest][1]
 
+    def call_natives(self, names: Iterable[str]) -> None:
+        """Fills in the addresses of the natives a module calls, whichever launch runs it; others stay uncompiled."""
         self.native_names.update(names)
-        order = native_order() if names else []
-        for name in names:
-            self.natives[order.index(name)] = native_in_force(name).address
+        order = native_order() if self.native_names else []
+        for model, table in self.natives.values():
+            for name in self.native_names:
+                place = order.index(name)
+                table[place] = table[place] or NATIVES[name].under(model).address
 
     # ---- running --------------------------------------------------------------------------------------------------
 
     def run(self, launch: Launch, options: RunOptions) -> RunReport:
         """Runs all workgroups, `options.threads` at once. An error is that of the first workgroup in launch order."""
-        self._natives_of(list(self.native_names))  # other ones if a model was switched to
         report, watched = RunReport(), -1
 
         def finished(one: HostWorkgroup) -> None:
@@ -198,7 +208,8 @@ class HostWorkgroup:
         self.first_context = self._first_context()
         self.context = self.first_context.copy()
         self.left = self.context[layout.LEFT :].view(np.int64)
-        pointers = [a.ctypes.data for a in (self.context, machine.memory_functions, machine.natives, self.scratch)]
+        self.natives = machine.natives_in_force()
+        pointers = [a.ctypes.data for a in (self.context, machine.memory_functions, self.natives, self.scratch)]
         self.storage_at = self.storage.ctypes.data
         self.call_arguments = (machine.base, 4 * machine.places, *pointers, self.quantum)
 

@@ -184,7 +184,7 @@ def run_streams(rng: np.random.Generator) -> str:
     text, natives, _ = module_text(blocks, Mode.from_bits(int(rng.integers(1 << 24)) & nearest), False)
     host = host_code.HostCode()
     host.add(lambda: Translation(text), None)
-    machine._natives_of(natives)
+    machine.call_natives(natives)
     vectors = starting_vectors(rng, address, SHARED_APERTURE, PRIVATE_APERTURE)
     scalars = starting_scalars(rng, address)
     free = [number for number in range(len(scalars)) if number not in KEPT]

@@ -104,3 +104,52 @@ class Hip:
         sizes = [ctypes.c_uint(n) for n in (*grid, *block, lds)]
         self._call("hipModuleLaunchKernel", function, *sizes, None, None, extra)
         self._call("hipDeviceSynchronize")
+
+    def describe(self) -> dict[str, str]:
+        """What is known of device 0 and the software under it: name, architecture, rocm, driver, firmware; empty where
+        the system does not say."""
+        name = ctypes.create_string_buffer(256)
+        self._ask("hipDeviceGetName", name, ctypes.c_int(len(name)), ctypes.c_int(0))
+        return {
+            "name": name.value.decode(errors="replace"),
+            "architecture": _architecture(),
+            "rocm": _first_line(Path(os.environ.get("ROCM_PATH", "/opt/rocm")) / ".info" / "version"),
+            "driver": f"HIP runtime {self._version('hipRuntimeGetVersion')}, driver {self._version('hipDriverGetVersion')}",
+            "firmware": _firmware(),
+        }
+
+    def _ask(self, name: str, *arguments: Any) -> None:
+        """A call that tells something; a library without it tells nothing."""
+        if hasattr(self.library, name):
+            self._call(name, *arguments)
+
+    def _version(self, name: str) -> int:
+        number = ctypes.c_int(0)
+        self._ask(name, ctypes.byref(number))
+        return number.value
+
+
+def _first_line(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").partition("\n")[0].strip()
+    except OSError:
+        return ""
+
+
+def _architecture(nodes: Path = Path("/sys/class/kfd/kfd/topology/nodes")) -> str:
+    """The first device's architecture, as the kernel driver numbers it: 90500 is gfx950."""
+    for node in sorted(nodes.glob("*/properties")):
+        for line in node.read_text(errors="replace").splitlines():
+            key, _, value = line.partition(" ")
+            if key == "gfx_target_version" and value.strip().isdecimal() and int(value):
+                major, minor, step = int(value) // 10000, int(value) // 100 % 100, int(value) % 100
+                return f"gfx{major}{minor:x}{step:x}"
+    return ""
+
+
+def _firmware(cards: Path = Path("/sys/class/drm")) -> str:
+    """The versions of the first card's firmware parts."""
+    for folder in sorted(cards.glob("card*/device/fw_version")):
+        parts = ((part.name.removesuffix("_fw_version"), _first_line(part)) for part in sorted(folder.iterdir()))
+        return ", ".join(f"{name} {number}" for name, number in parts if number)
+    return ""

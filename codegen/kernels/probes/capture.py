@@ -1,0 +1,211 @@
+"""The capture of a run of probes: one file with the raw bits of every step, what made them, and digests of all of it.
+
+The file is a zip: `capture.json` says where the bits come from and what each step is (in order, with SHA-256 of its
+inputs, of the code object that ran and of its output), `steps/<number>` holds the output's bytes. While a run lasts,
+finished probes lie in a folder `<file>.part`; a run that is broken off goes on from there, and the file appears only
+when it is whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+SCHEMA = "gfx950.capture/1"
+INDEX = "capture.json"
+LARGEST = 1 << 32  # bytes that a capture may claim to hold
+
+
+class CaptureError(ValueError):
+    """A file that is no whole capture, or not of what it is compared with. Message: the file and what is wrong."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What the bits come from. kind: device or emulator. name: the device's, or the emulator's version. The others are
+    what the system says, empty where it does not."""
+
+    kind: str
+    name: str
+    architecture: str = "gfx950"
+    rocm: str = ""
+    driver: str = ""
+    firmware: str = ""
+
+    @property
+    def text(self) -> str:
+        """One line."""
+        more = [f"{key} {value}" for key, value in asdict(self).items() if key not in ("kind", "name") and value]
+        return ", ".join([f"{self.kind} {self.name}", *more])
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One step of a capture. shape, dtype: of its output. inputs, code, output: SHA-256."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    inputs: str
+    code: str
+    output: str
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the output."""
+        return int(np.prod(self.shape, dtype=np.int64)) * np.dtype(self.dtype).itemsize
+
+
+@dataclass(frozen=True)
+class Capture:
+    """A whole capture. size: the name of the size it was run at. read(name): the output of a step."""
+
+    origin: Origin
+    size: str
+    entries: Mapping[str, Entry]
+    outputs: Mapping[str, bytes]
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of what it says, digests of all outputs included."""
+        return hashlib.sha256(_index(self.origin, self.size, self.entries.values())).hexdigest()
+
+    def read(self, name: str) -> Array:
+        """The output of a step, read-only. Raises CaptureError for a step it does not have."""
+        if name not in self.entries:
+            raise CaptureError(f"the capture of {self.origin.text} has no step {name}")
+        entry = self.entries[name]
+        return np.frombuffer(self.outputs[name], dtype=entry.dtype).reshape(entry.shape)
+
+
+def _index(origin: Origin, size: str, entries: Iterable[Entry]) -> bytes:
+    content = {"schema": SCHEMA, "origin": asdict(origin), "size": size, "steps": [asdict(e) for e in entries]}
+    return json.dumps(content, indent=1).encode() + b"\n"
+
+
+def entry_of(name: str, inputs: str, code: str, output: Array) -> Entry:
+    """The entry of an output. inputs, code: SHA-256 of what was run."""
+    digest = hashlib.sha256(np.ascontiguousarray(output).tobytes()).hexdigest()
+    return Entry(name, tuple(output.shape), output.dtype.str, inputs, code, digest)
+
+
+def make(origin: Origin, size: str, steps: Iterable[tuple[Entry, Array]]) -> Capture:
+    """A capture of outputs that are at hand."""
+    pairs = [(entry, np.ascontiguousarray(output).tobytes()) for entry, output in steps]
+    return Capture(origin, size, {e.name: e for e, _ in pairs}, {e.name: data for e, data in pairs})
+
+
+def write(capture: Capture, path: Path) -> None:
+    """Writes the file under another name first, so that there is never half a capture."""
+    _write_zip(path, capture.origin, capture.size, capture.entries.values(), capture.outputs)
+
+
+def _write_zip(
+    path: Path, origin: Origin, size: str, entries: Iterable[Entry], outputs: Mapping[str, bytes]
+) -> None:
+    entries = list(entries)
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
+        temporary = Path(file.name)
+    try:
+        with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as zipped:
+            zipped.writestr(zipfile.ZipInfo(INDEX), _index(origin, size, entries), zipfile.ZIP_DEFLATED)
+            for number, entry in enumerate(entries):
+                zipped.writestr(zipfile.ZipInfo(f"steps/{number}"), outputs[entry.name], zipfile.ZIP_DEFLATED)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def read(path: Path) -> Capture:
+    """Reads a capture and checks every digest. Raises CaptureError for anything that is not one, whole and unharmed."""
+    try:
+        with zipfile.ZipFile(path) as zipped:
+            return _read_zip(path, zipped)
+    except (OSError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+        raise CaptureError(f"{path} is no capture, or damaged: {error}") from None
+
+
+def _read_zip(path: Path, zipped: zipfile.ZipFile) -> Capture:
+    try:
+        index = json.loads(zipped.read(INDEX))
+        if index["schema"] != SCHEMA:
+            raise CaptureError(f"{path}: its schema is {index['schema']!r}, this version reads {SCHEMA!r}")
+        origin = Origin(**index["origin"])
+        entries = [Entry(**{**step, "shape": tuple(step["shape"])}) for step in index["steps"]]
+        sizes = [entry.nbytes for entry in entries]
+    except CaptureError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise CaptureError(f"{path} is no capture, or damaged: its {INDEX} does not read ({error})") from None
+    if min(sizes, default=0) < 0 or sum(sizes) > LARGEST:
+        raise CaptureError(f"{path} claims {sum(sizes)} bytes of outputs; a capture has at most {LARGEST}")
+    outputs = {entry.name: _checked(path, zipped, number, entry) for number, entry in enumerate(entries)}
+    if len(outputs) != len(entries):
+        raise CaptureError(f"{path} has two steps of one name")
+    return Capture(origin, str(index["size"]), {entry.name: entry for entry in entries}, outputs)
+
+
+def _checked(path: Path, zipped: zipfile.ZipFile, number: int, entry: Entry) -> bytes:
+    try:
+        with zipped.open(f"steps/{number}") as file:
+            data = file.read(entry.nbytes + 1)
+    except KeyError:
+        raise CaptureError(f"{path} is damaged: the output of step {entry.name} is missing") from None
+    if len(data) != entry.nbytes or hashlib.sha256(data).hexdigest() != entry.output:
+        raise CaptureError(f"{path} is damaged: the output of step {entry.name} is not what its digest says")
+    return data
+
+
+class Unfinished:
+    """The folder of a run that goes on: a file for each finished probe. Left by a run that was broken off, it is taken
+    up again if it is of the same origin and size."""
+
+    def __init__(self, path: Path, origin: Origin, size: str) -> None:
+        self.path, self.origin, self.size = path, origin, size
+        self.folder = path.with_name(f"{path.name}.part")
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+    def finished(self, probe: str) -> Capture | None:
+        """What an earlier run left of a probe; None when it must be run."""
+        try:
+            found = read(self.folder / probe)
+        except CaptureError:
+            return None
+        return found if (found.origin, found.size) == (self.origin, self.size) else None
+
+    def keep(self, probe: str, steps: Iterable[tuple[Entry, Array]]) -> Capture:
+        """Keeps a probe's outputs."""
+        made = make(self.origin, self.size, steps)
+        write(made, self.folder / probe)
+        return made
+
+    def finish(self, parts: Iterable[Capture]) -> Capture:
+        """Writes the whole capture and removes the folder."""
+        parts = list(parts)
+        entries = {name: entry for part in parts for name, entry in part.entries.items()}
+        outputs = {name: data for part in parts for name, data in part.outputs.items()}
+        whole = Capture(self.origin, self.size, entries, outputs)
+        write(whole, self.path)
+        shutil.rmtree(self.folder, ignore_errors=True)
+        return whole
+
+
+def same_code(capture: Capture, wanted: Mapping[str, str]) -> Iterator[str]:
+    """The steps that ran other inputs than those of `wanted`, SHA-256 by step; a fit cannot use them."""
+    for name, digest in wanted.items():
+        if name in capture.entries and capture.entries[name].inputs != digest:
+            yield name

@@ -1,120 +1,271 @@
-"""Matrix instructions on whole matrices: into registers by the layouts, through the instruction, and out again."""
+"""Matrix instructions on whole matrices or on registers: in by the layouts, through the instruction, out again."""
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from os import PathLike
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from numpy.typing import NDArray
 
-from emu.interactive import FORMATS, from_words, instruction, to_words
-from gfx950.formats import Format
-from gfx950.lanes import LANES
-from gfx950.layouts import FORMAT_BITS, MatrixInstruction, OperandLayout, layout, matrix_instruction
+from emu.interactive import instruction
+from emu.matrix_registers import lane_value, operand_layout, pack, unpack, words_of
+from gfx950.lanes import LANES, Lanes, Mode, Words
+from gfx950.layouts import FORMAT_BITS, MatrixInstruction, OperandLayout, matrix_instruction
+from gfx950.matrix_elements import Codes, compress, element_kind, from_codes, to_codes
+from gfx950.models import Model, using
 
 ONE = 127  # the E8M0 code of 1
+_FORMATS = tuple(FORMAT_BITS)  # by their CBSZ and BLGP codes
 
 
 def mfma(
     mnemonic: str,
-    a: npt.ArrayLike,
-    b: npt.ArrayLike,
-    c: npt.ArrayLike = 0.0,
+    a: Any,
+    b: Any,
+    c: Any = 0,
     *,
+    model: Model | str | PathLike[str] | None = None,
+    codes: bool = False,
     a_format: str | None = None,
     b_format: str | None = None,
-    scale_a: npt.ArrayLike = ONE,
-    scale_b: npt.ArrayLike = ONE,
-) -> NDArray[np.float32]:
-    """D = C + A * B as one matrix instruction computes it: float32 of shape (m, n).
+    scale_a: Any = None,
+    scale_b: Any = None,
+    op_sel: tuple[int, int] = (0, 0),
+    index: Any = None,
+    cbsz: int = 0,
+    abid: int = 0,
+    blgp: int = 0,
+    mode: Mode | None = None,
+) -> Any:
+    """D = C + A * B as one matrix instruction computes it, any of them.
 
-    a: (m, k) and b: (k, n) numbers, rounded to the instruction's formats; c: (m, n) or one number, in f32.
-    a_format, b_format: fp8 (default), bf8, fp6, bf6, fp4, for f8f6f4 only. scale_a: (m, k / 32) and scale_b:
-    (n, k / 32) E8M0 codes, or one for all, for the scaled forms only.
+    a: (m, k), b: (k, n), c: (m, n) or one number; shapes with blocks take (blocks, m, k) and so on, or one matrix for
+    all blocks. Gives (m, n) or (blocks, m, n): float32, float64 of f64, int32 of i8, with the bits of every NaN.
+    More dimensions in front are as many independent instructions.
+
+    Numbers are rounded to the operand's format, nearest even. Arrays of exactly its type (numpy, ml_dtypes, torch on
+    the CPU) keep their bits. With codes=True integers are the bits of elements, one an integer.
+
+    a, b and c as registers (lane values, or uint32 arrays of (registers, 64)) give D as registers, in the same form;
+    c may be a number or a matrix all the same.
+
+    model: the arithmetic, as `gfx950.models.using` takes it; what is in force if not given. a_format, b_format: fp8
+    (default), bf8, fp6, bf6, fp4, for f8f6f4 only. scale_a: (m, k / 32) and scale_b: (n, k / 32) E8M0 codes, or one for
+    all (127, which is 1, if not given), or registers, for the scaled forms only; op_sel: the bytes of their registers.
+    index: (m, k / 2) of a sparse instruction, whose a is then the stored elements (m, k / 2), or a register; without it
+    a is dense, (m, k), with at most two of every four k not zero. cbsz, abid, blgp: the instruction's fields. mode: the
+    MODE register.
+
+    Raises ValueError or TypeError, with what was expected, for whatever does not fit the instruction.
 
     >>> import numpy as np
     >>> from emu import mfma
     >>> mfma("v_mfma_f32_16x16x32_bf16", np.eye(16, 32), np.arange(512).reshape(32, 16) % 7)[2, :8]
     array([4., 5., 6., 0., 1., 2., 3., 4.], dtype=float32)
     """
-    shape = _one_block(mnemonic)
-    formats = {"A": a_format, "B": b_format} if shape.has_formats else {}
-    registers = [to_registers(mnemonic, o, m, a_format, b_format) for o, m in (("A", a), ("B", b), ("C", c))]
-    named: dict[str, Any] = {}
-    if formats:
-        codes = list(FORMAT_BITS)
-        named = {"cbsz": codes.index(a_format or "fp8"), "blgp": codes.index(b_format or "fp8")}
-    if shape.has_scales:
-        registers += [to_registers(mnemonic, o, m) for o, m in (("scaleA", scale_a), ("scaleB", scale_b))]
-    return from_registers(mnemonic, "D", instruction(mnemonic)(*registers, **named)).astype(np.float32)
+    shape = matrix_instruction(mnemonic)
+    call = _Call(shape, a_format, b_format, codes, _index_set(shape, cbsz, abid), op_sel)
+    as_registers = call.result_in_registers(a, b)
+    call.fields.update(_fields(shape, call, {"cbsz": cbsz, "abid": abid, "blgp": blgp}))
+    is_dense = shape.sparse and index is None and not as_registers
+    stored, index = call.compressed(a) if is_dense else (a, index)
+    given = {"A": stored, "B": b, "C": c}
+    given |= _others(shape, {"scaleA": scale_a, "scaleB": scale_b, "index": index})
+    words = {operand: call.words(operand, value) for operand, value in given.items()}
+    with nullcontext() if model is None else using(model):
+        result = instruction(mnemonic)(*call.ordered(words), **call.fields, mode=mode)
+    d_words = words_of(result)
+    if as_registers:
+        return d_words if isinstance(a, np.ndarray) else result
+    return call.matrix("D", d_words)
 
 
 def to_registers(
-    mnemonic: str, operand: str, matrix: npt.ArrayLike, a_format: str | None = None, b_format: str | None = None
+    mnemonic: str,
+    operand: str,
+    matrix: Any,
+    a_format: str | None = None,
+    b_format: str | None = None,
+    *,
+    op_sel: int = 0,
+    codes: bool = False,
 ) -> Any:
-    """The registers of an operand (A, B, C, scaleA, scaleB) that hold `matrix`, which is broadcast to its shape.
+    """The registers of an operand (A, B, C, D, scaleA, scaleB, index) that hold `matrix`, which is broadcast to its
+    shape: (rows, columns), or (blocks, rows, columns) where there are blocks.
 
-    Numbers are rounded to nearest even in the operand's format; scales are E8M0 codes. Raises ValueError for a shape
-    that does not fit.
+    Elements are taken as `mfma` takes them; scales and indices are codes. op_sel: the byte of a scale, or the set of an
+    index. Raises ValueError for a shape that does not fit.
     """
-    where = layout(mnemonic, operand, a_format, b_format)
-    form = _format(mnemonic, operand, a_format, b_format)
-    given = np.asarray(matrix)
-    try:
-        whole = np.broadcast_to(given, (where.rows, where.cols))
-    except ValueError:
-        raise ValueError(
-            f"{operand} of {mnemonic} has shape {(where.rows, where.cols)}, got an array of {given.shape}"
-        ) from None
-    codes = whole.astype(np.uint64) if form is None else form.encode(whole.astype(np.float64)).astype(np.uint64)
-    lanes = [0] * LANES
-    for (row, col), (lane, low) in _places(where).items():
-        lanes[lane] |= int(codes[row, col]) << low
-    words = [[value >> 32 * register & 0xFFFFFFFF for value in lanes] for register in range(where.registers)]
-    return from_words(np.array(words, dtype=np.uint32))
+    where = operand_layout(mnemonic, operand, a_format, b_format, op_sel)
+    kind = element_kind(mnemonic, operand, a_format, b_format)
+    taken = _codes_of(where, to_codes(kind, matrix, codes))
+    if taken.ndim > 3:
+        raise ValueError(f"one instruction's {operand} has no more dimensions than {_core(where)}, got {taken.shape}")
+    return lane_value(pack(where, taken))
 
 
 def from_registers(
-    mnemonic: str, operand: str, registers: Any, a_format: str | None = None, b_format: str | None = None
-) -> NDArray[np.float64]:
-    """The matrix that the registers of an operand hold, exact in float64; scales as E8M0 codes."""
-    where = layout(mnemonic, operand, a_format, b_format)
-    form = _format(mnemonic, operand, a_format, b_format)
-    words = to_words(registers)
-    if len(words) < where.registers:
-        raise ValueError(f"{operand} of {mnemonic} has {where.registers} registers, got {len(words)}")
-    lanes = [sum(int(words[i, lane]) << 32 * i for i in range(where.registers)) for lane in range(LANES)]
-    codes = np.zeros((where.rows, where.cols), dtype=np.uint32)
-    for (row, col), (lane, low) in _places(where).items():
-        codes[row, col] = lanes[lane] >> low & (1 << where.element_bits) - 1
-    return codes.astype(np.float64) if form is None else form.decode(codes)
+    mnemonic: str,
+    operand: str,
+    registers: Any,
+    a_format: str | None = None,
+    b_format: str | None = None,
+    *,
+    op_sel: int = 0,
+    codes: bool = False,
+) -> NDArray[Any]:
+    """The matrix that the registers of an operand hold, (rows, columns) or (blocks, rows, columns).
+
+    float32, float64, int32 and int8 elements keep every bit; narrower floats come as float64, exact, scales and indices
+    as codes, and with codes=True all do (uint64). registers: a lane value, or uint32 of (registers, 64).
+    """
+    where = operand_layout(mnemonic, operand, a_format, b_format, op_sel)
+    words = registers if isinstance(registers, np.ndarray) else words_of(registers)
+    _check_registers(where, words)
+    found = _squeezed(where, unpack(where, words))
+    return found if codes else from_codes(element_kind(mnemonic, operand, a_format, b_format), found)
 
 
-def _places(where: OperandLayout) -> dict[tuple[int, int], tuple[int, int]]:
-    """Lane and first bit (counted from the operand's first register) of every element."""
-    found = {}
-    for row, col, block in where.elements():
-        place = where.locate(row, col, block)
-        found[row, col] = (place.lane, 32 * place.register + place.low_bit)
-    return found
+def is_registers(value: Any, where: OperandLayout) -> bool:
+    """Whether a value is registers: a lane value, or uint32 of (..., registers, 64)."""
+    if isinstance(value, Lanes | Words):
+        return True
+    return isinstance(value, np.ndarray) and value.dtype == np.uint32 and value.shape[-2:] == (where.registers, LANES)
 
 
-def _one_block(mnemonic: str) -> MatrixInstruction:
-    shape = matrix_instruction(mnemonic)
-    if shape.blocks != 1 or shape.sparse or shape.mnemonic.endswith(("_f64", "_i8")):
-        raise ValueError(f"{mnemonic} is not one dense block of floats of at most 32 bits; use its registers directly")
-    return shape
+@dataclass
+class _Call:
+    """One call of `mfma`: what decides how its operands are read. fields: static ones of the instruction."""
+
+    shape: MatrixInstruction
+    a_format: str | None
+    b_format: str | None
+    codes: bool
+    index_set: int
+    op_sel: tuple[int, int]
+    fields: dict[str, int] = field(default_factory=dict)
+
+    def layout(self, operand: str) -> OperandLayout:
+        if operand.startswith("scale"):
+            picked = self.op_sel[operand == "scaleB"]
+        else:
+            picked = self.index_set if operand == "index" else 0
+        return operand_layout(self.shape.mnemonic, operand, self.a_format, self.b_format, picked)
+
+    def words(self, operand: str, value: Any) -> NDArray[np.uint32]:
+        """An operand in registers, (..., registers, 64)."""
+        where = self.layout(operand)
+        if is_registers(value, where):
+            words = value if isinstance(value, np.ndarray) else words_of(value)
+            _check_registers(where, words, 8 if self.shape.has_formats and operand in "AB" else where.registers)
+            return words
+        kind = element_kind(self.shape.mnemonic, operand, self.a_format, self.b_format)
+        try:
+            return pack(where, _codes_of(where, to_codes(kind, value, self.codes)))
+        except (TypeError, ValueError) as error:
+            text = (
+                str(error) if str(error).startswith(f"{operand} of") else f"{operand} of {self.shape.mnemonic}: {error}"
+            )
+            raise type(error)(text) from None
+
+    def compressed(self, a: Any) -> tuple[Any, Any]:
+        """The stored elements of a dense A, and their index, as codes."""
+        mnemonic, m, k = self.shape.mnemonic, self.shape.m, self.shape.k
+        kind = element_kind(mnemonic, "A")
+        dense = to_codes(kind, a, self.codes)
+        if dense.shape[-2:] != (m, k):
+            raise ValueError(
+                f"A of {mnemonic} without index= is dense and has shape {(m, k)}, got an array of {dense.shape};"
+                f" stored elements {(m, k // 2)} need index={(m, k // 2)}"
+            )
+        stored, index = compress(kind, dense)
+        return lane_value(pack(self.layout("A"), stored[..., None, :, :])), index
+
+    def result_in_registers(self, a: Any, b: Any) -> bool:
+        """Whether A and B are registers. Raises TypeError where one is and the other is not."""
+        a_held, b_held = is_registers(a, self.layout("A")), is_registers(b, self.layout("B"))
+        if a_held != b_held:
+            held, other = ("A", "B") if a_held else ("B", "A")
+            raise TypeError(f"{held} of {self.shape.mnemonic} is registers and {other} is not: give both in one form")
+        return a_held
+
+    def ordered(self, words: dict[str, NDArray[np.uint32]]) -> list[Any]:
+        """Lane values in the order of the instruction's operands, all with the same leading dimensions."""
+        leading = np.broadcast_shapes(*(w.shape[:-2] for w in words.values()))
+        order = ("A", "B", "index", "C") if self.shape.sparse else tuple(words)
+        return [lane_value(np.broadcast_to(words[o], (*leading, *words[o].shape[-2:]))) for o in order]
+
+    def matrix(self, operand: str, words: NDArray[np.uint32]) -> NDArray[Any]:
+        where = self.layout(operand)
+        return from_codes(element_kind(self.shape.mnemonic, operand), _squeezed(where, unpack(where, words)))
 
 
-def _format(mnemonic: str, operand: str, a_format: str | None, b_format: str | None) -> Format | None:
-    """The format of an operand's elements; None for scales, which stay codes."""
-    _one_block(mnemonic)
-    if operand.startswith("scale"):
-        return None
-    if operand in ("C", "D"):
-        return FORMATS["f32"]
-    if mnemonic.endswith("f8f6f4"):
-        return FORMATS[(a_format if operand == "A" else b_format) or "fp8"]
-    kinds = mnemonic.rpartition("x")[2].split("_")[1:]  # f16, or fp8 and bf8
-    return FORMATS[kinds[0] if operand == "A" else kinds[-1]]
+def _others(shape: MatrixInstruction, given: dict[str, Any]) -> dict[str, Any]:
+    """The operands that this instruction has beside A, B and C. Raises ValueError for those it does not have."""
+    wanted = ("scaleA", "scaleB") if shape.has_scales else ("index",) if shape.sparse else ()
+    names = {"scaleA": "scale_a", "scaleB": "scale_b", "index": "index"}
+    for operand, value in given.items():
+        if value is not None and operand not in wanted:
+            kind = "sparse" if operand == "index" else "scaled"
+            raise ValueError(f"{shape.mnemonic} is not {kind}: drop {names[operand]}=")
+    if shape.sparse and given["index"] is None:
+        raise ValueError(f"{shape.mnemonic}: A as registers holds stored elements and needs index=")
+    return {operand: ONE if given[operand] is None else given[operand] for operand in wanted}
+
+
+def _index_set(shape: MatrixInstruction, cbsz: int, abid: int) -> int:
+    return abid if shape.sparse and cbsz & 3 == 0 else 0
+
+
+def _fields(shape: MatrixInstruction, call: _Call, given: dict[str, int]) -> dict[str, int]:
+    """The static fields of the instruction. Raises ValueError for one it does not have."""
+    has = {"blgp"} if shape.output_bits == 64 else {"cbsz", "abid"} if shape.sparse else {"cbsz", "abid", "blgp"}
+    has = set() if shape.has_formats else has
+    for name, value in given.items():
+        if value and name not in has:
+            hint = "; its formats are a_format and b_format" if shape.has_formats else ""
+            raise ValueError(f"{shape.mnemonic} has no {name} to set{hint}: drop {name}={value}")
+    if not shape.has_scales and call.op_sel != (0, 0):
+        raise ValueError(f"{shape.mnemonic} takes no scales, so it has no scale byte to pick: drop op_sel")
+    if shape.has_formats:
+        fields = {"cbsz": _FORMATS.index(call.a_format or "fp8"), "blgp": _FORMATS.index(call.b_format or "fp8")}
+        low, high = (sum((byte >> bit & 1) << i for i, byte in enumerate(call.op_sel)) for bit in (0, 1))
+        return fields | ({"scale_op_sel": low, "scale_op_sel_hi": high} if shape.has_scales else {})
+    return {name: given[name] for name in sorted(has)}
+
+
+# ---- shapes ----------------------------------------------------------------------------------------------------------
+
+
+def _core(where: OperandLayout) -> tuple[int, ...]:
+    return (where.blocks, where.rows, where.cols) if where.blocks > 1 else (where.rows, where.cols)
+
+
+def _codes_of(where: OperandLayout, codes: Codes) -> Codes:
+    """Codes as (..., blocks, rows, columns), broadcast to the operand's shape."""
+    core = _core(where)
+    leading = codes.shape[: -len(core)] if codes.ndim > len(core) else ()
+    try:
+        whole = np.broadcast_to(codes, (*leading, *core))
+    except ValueError:
+        raise ValueError(
+            f"{where.operand} of {where.mnemonic} has shape {core}, got an array of {codes.shape}"
+        ) from None
+    return whole.reshape(*leading, where.blocks, where.rows, where.cols)
+
+
+def _squeezed(where: OperandLayout, codes: Codes) -> Codes:
+    return codes if where.blocks > 1 else codes[..., 0, :, :]
+
+
+def _check_registers(where: OperandLayout, words: NDArray[Any], most: int = LANES) -> None:
+    if words.dtype != np.uint32 or words.ndim < 2 or words.shape[-1] != LANES:
+        raise ValueError(
+            f"{where.operand} of {where.mnemonic} as registers is uint32 of ({where.registers}, {LANES}), got"
+            f" {words.dtype} of {words.shape}"
+        )
+    if not where.registers <= words.shape[-2] <= most:
+        raise ValueError(f"{where.operand} of {where.mnemonic} has {where.registers} registers, got {words.shape[-2]}")

@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 
 import emu
-from emu import Lds, f16, f32, f64, i32, lane_id, lanes, mask, mfma, show, to_numpy, u32, u64
+from emu import Lds, f16, f32, f64, i32, lane_id, lanes, mask, show, to_numpy, u32, u64
 from emu.display import shown
-from emu.interactive import FORMATS, from_words, instruction, to_words
-from emu.interactive_matrix import from_registers, to_registers
+from emu.interactive import FORMATS, from_words, to_words
 from gfx950.isa.registry import load
-from gfx950.lanes import B96, B128, B192, F16, F32, U32, Mask, Mode
+from gfx950.lanes import B96, B128, F16, F32, U32, Mask, Mode
 
 TRANSPOSE = """
 >>> from emu import lanes, show, v_perm_b32
@@ -351,65 +350,6 @@ def test_conflicts_see_the_swizzle():
     swizzled = lds.conflicts("ds_read_b128", rows, swizzle=swizzle)
     assert plain.extra_cycles > swizzled.extra_cycles
     assert lds.conflicts("ds_read_b32", 0, active=1).extra_cycles == 0
-
-
-# ---- matrices --------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("mnemonic", "shape"),
-    [
-        ("v_mfma_f32_16x16x32_bf16", (16, 16, 32)),
-        ("v_mfma_f32_32x32x16_fp8_bf8", (32, 32, 16)),
-        ("v_mfma_f32_32x32x2_f32", (32, 32, 2)),
-    ],
-)
-def test_mfma_multiplies_small_integers_exactly(mnemonic, shape):
-    m, n, k = shape
-    random = np.random.default_rng(1)
-    a, b, c = (random.integers(-3, 4, size) for size in ((m, k), (k, n), (m, n)))
-    np.testing.assert_array_equal(mfma(mnemonic, a, b, c), (a @ b + c).astype(np.float32))
-
-
-def test_scaled_mfma_takes_formats_and_scales():
-    random = np.random.default_rng(2)
-    a, b = random.integers(-2, 3, (16, 128)), random.integers(-2, 3, (128, 16))
-    exponents_a, exponents_b = random.integers(-2, 3, (16, 4)), random.integers(-2, 3, (16, 4))
-    result = mfma(
-        "v_mfma_scale_f32_16x16x128_f8f6f4",
-        a,
-        b,
-        a_format="fp6",
-        b_format="fp4",
-        scale_a=127 + exponents_a,
-        scale_b=127 + exponents_b,
-    )
-    left = a * np.repeat(2.0**exponents_a, 32, axis=1)
-    right = b * np.repeat(2.0**exponents_b, 32, axis=1).T
-    np.testing.assert_array_equal(result, (left @ right).astype(np.float32))
-
-
-@pytest.mark.parametrize(("operand", "shape"), [("A", (16, 128)), ("B", (128, 16)), ("C", (16, 16))])
-def test_registers_and_matrices_are_inverse(operand, shape):
-    name = "v_mfma_scale_f32_16x16x128_f8f6f4"
-    values = np.random.default_rng(3).choice([-6.0, -1.5, -0.5, 0.0, 0.5, 1.0, 2.0, 3.0, 4.0], shape)
-    registers = to_registers(name, operand, values, "fp4", "fp4")
-    np.testing.assert_array_equal(from_registers(name, operand, registers, "fp4", "fp4"), values)
-
-
-def test_matrices_that_do_not_fit():
-    with pytest.raises(
-        ValueError, match=r"A of v_mfma_f32_16x16x32_bf16 has shape \(16, 32\), got an array of \(3, 3\)"
-    ):
-        mfma("v_mfma_f32_16x16x32_bf16", np.zeros((3, 3)), 0)
-    with pytest.raises(ValueError, match="is not one dense block of floats"):
-        mfma("v_mfma_f32_4x4x4_16b_f16", 0, 0)
-    with pytest.raises(ValueError, match="v_smfmac_f32_16x16x32_f16 is not one dense block of floats"):
-        mfma("v_smfmac_f32_16x16x32_f16", 0, 0)
-    with pytest.raises(ValueError, match="D of v_mfma_f32_16x16x32_bf16 has 4 registers, got 1"):
-        from_registers("v_mfma_f32_16x16x32_bf16", "D", u32(0))
-    assert isinstance(to_registers("v_mfma_scale_f32_16x16x128_f8f6f4", "A", 1.0, "fp6"), B192)
-    assert isinstance(instruction("v_mfma_f32_16x16x16_f16")(u64(0), u64(0), [0] * 4), B128)
 
 
 def test_types_are_those_of_the_kernel_language():

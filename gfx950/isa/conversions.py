@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gfx950 import formats
-from gfx950.evidence import Evidence, rule
+from gfx950.evidence import Evidence, Rule, rule
 from gfx950.formats import BF16 as BF16_FORMAT
 from gfx950.formats import E4M3FN, E5M2, Format
 from gfx950.formats import F16 as F16_FORMAT
@@ -12,6 +12,7 @@ from gfx950.isa.lane_arithmetic import (
     EXACT,
     FP16_OVFL,
     NEAREST,
+    as_input,
     as_output,
     by_mode,
     clamped,
@@ -20,7 +21,8 @@ from gfx950.isa.lane_arithmetic import (
     with_mode,
 )
 from gfx950.isa.registry import Bf16, vop1, vop3
-from gfx950.lanes import B32, F16, F32, F64, FLOAT_DENORM, FLOAT_NAN, I16, I32, I64, U16, U32, U64, join
+from gfx950.lanes import B32, F16, F32, F64, FLOAT_DENORM, FLOAT_NAN, I16, I32, I64, U16, U32, U64, Mask, join
+from gfx950.models import Answer, Switch, switch
 
 NARROW = (
     formats.ROUNDING,
@@ -40,10 +42,11 @@ rule(
 STOCHASTIC = rule(
     "convert.stochastic",
     Evidence.chosen,
-    "CDNA4 ISA 7.3 adds a random value and truncates; the code in 12.11 lets the mantissa wrap and rounds again; the"
-    " alignment below the smallest normal and the bits used for f16 and bf16 are not given",
+    "CDNA4 ISA 7.3 adds a random value and truncates, 12.11 lets the mantissa wrap and rounds to nearest; AMD's HIP"
+    " host conversions (amd_hip_ocp_host.hpp, from_float_sr) do as stated, and AMD's hip-tests (Unit_amd_ocp_*) demand"
+    " their results of gfx950, with seeds 0 and 1",
     "The top bits of S1, as many as a normal result drops, are added as a fraction of one step of the result, carries"
-    " go on into the exponent, and the sum is truncated.",
+    " go on into the exponent, and the sum is truncated; overflow is judged afterwards.",
 )
 NEAREST_EVEN = rule(
     "convert.nearest_even",
@@ -66,7 +69,8 @@ BF16_DENORM = rule(
 SATURATED_PACK = rule(
     "convert.pack_integer",
     Evidence.chosen,
-    "the manual names no range rule for V_CVT_PK_U16_U32 and V_CVT_PK_I16_I32",
+    "the manual names no range rule for V_CVT_PK_U16_U32 and V_CVT_PK_I16_I32; LLVM's AMDGPU back end clamps with"
+    " V_CVT_PK_I16_I32",
     "Both numbers saturate at the 16-bit range.",
 )
 NORMALIZED = rule(
@@ -83,6 +87,96 @@ BYTE_PACK = rule(
 )
 
 
+def _switch(name: str, answers: tuple[str, ...], question: Rule, text: str) -> Switch:
+    """A question of this file; the first answer is the default."""
+    return switch(f"convert.{name}", answers[0], answers, text, rules=(question,), in_bodies=True)
+
+
+STOCHASTIC_SUM = _switch(
+    "stochastic",
+    ("truncate", "wrap", "nearest"),
+    STOCHASTIC,
+    "How a stochastic conversion ends. truncate: a carry of the random part goes on into the exponent, the sum is"
+    " truncated. wrap: the 23 mantissa bits wrap, the exponent stays, the sum is truncated. nearest: the code of 12.11"
+    " as it stands, they wrap and the sum is rounded to nearest even (then even exact numbers depend on the seed, which"
+    " ROCm's hip-fpsan saw not to be so on gfx950).",
+)
+STOCHASTIC_SMALL = _switch(
+    "stochastic_small",
+    ("step", "mantissa"),
+    STOCHASTIC,
+    "Where the random part lies when the result is below the smallest normal. step: it is a fraction of a step of the"
+    " result, as for normal ones. mantissa: it is added to the f32 mantissa before that is shifted into place.",
+)
+STOCHASTIC_BITS = _switch(
+    "stochastic_bits",
+    ("high", "low"),
+    STOCHASTIC,
+    "Which bits of S1 are the random part of results that have not 8 bits, for which 12.11 names none.",
+)
+STOCHASTIC_OVERFLOW = _switch(
+    "stochastic_overflow",
+    ("after", "before"),
+    STOCHASTIC,
+    "Whether a stochastic conversion compares with the largest number after it rounded, or before: then every number"
+    " over the largest overflows, whatever the seed.",
+)
+NAN_NARROW = _switch(
+    "nan_narrow",
+    ("canonical", "payload", "ones", "positive"),
+    formats.NAN_CODE,
+    "The code that a NaN becomes on the way to e5m2, e4m3fn, bf16 or (stochastically) f16. canonical: its sign, only"
+    " the quiet bit set. payload: sign and top of the payload kept, quieted. ones: its sign, all other bits ones."
+    " positive: canonical without the sign. e4m3fn has one magnitude of NaN.",
+)
+NAN_WIDE = _switch(
+    "nan_wide",
+    ("canonical", "payload", "ones", "positive"),
+    formats.NAN_CODE,
+    "The number that an 8-bit NaN becomes. canonical: 0x7fc00000 with its sign. payload: its mantissa bits on top,"
+    " quieted, with its sign. ones: 0x7fffffff with its sign. positive: 0x7fc00000.",
+)
+SATURATE_INFINITY = _switch(
+    "saturate_infinity",
+    ("maximum", "infinity"),
+    formats.SATURATION_INFINITY,
+    "What FP16_OVFL makes of an infinity on the way to e5m2: the largest number, or an infinity still.",
+)
+SMALL_FORMAT_NAN = _switch(
+    "small_format_nan",
+    ("maximum", "positive", "zero"),
+    formats.NO_INFINITY_SPECIALS,
+    "What a NaN becomes in 4 and 6 bits: the largest number with the NaN's sign, the largest positive number, or a zero"
+    " with the NaN's sign.",
+)
+BF16_DENORMALS = _switch(
+    "bf16_denorm",
+    ("both", "each", "kept"),
+    BF16_DENORM,
+    "How V_CVT_PK_BF16_F32 and V_CVT_SR_BF16_F32 follow MODE's f32 denormal field. both: denormal operands are flushed"
+    " unless both bits are set. each: operands by the input bit, results by the output bit. kept: not at all.",
+)
+PACK_INTEGER = _switch(
+    "pack_integer",
+    ("saturate", "low_bits"),
+    SATURATED_PACK,
+    "What V_CVT_PK_U16_U32 and V_CVT_PK_I16_I32 make of numbers beyond 16 bits: the end of the range, or the low bits.",
+)
+NORMALIZE = _switch(
+    "normalized",
+    ("nearest", "f32", "half_up"),
+    NORMALIZED,
+    "How the product with 32767 or 65535 becomes an integer. nearest: the exact product, ties to even. f32: the product"
+    " rounded to f32 first. half_up: floor of the exact product plus a half.",
+)
+PACK_BYTE = _switch(
+    "pack_byte",
+    ("truncate", "nearest", "mode"),
+    BYTE_PACK,
+    "How V_CVT_PK_U8_F32 and V_CVT_PKACCUM_U8_F32 round: toward zero, to nearest even, or by MODE.",
+)
+
+
 # ---- narrow floats ---------------------------------------------------------------------------------------------------
 
 
@@ -91,54 +185,110 @@ def _dropped(form: Format) -> int:
     return 23 - form.mantissa_bits
 
 
-def _special_codes(value: F32, magnitude: U32, code: U32, form: Format) -> U32:
+def _special_codes(value: F32, magnitude: U32, code: U32, form: Format, nan: Answer) -> U32:
     """`code` with overflow, infinity, NaN and the sign put in. MODE.FP16_OVFL saturates finite values on the way to
     f16, finite and infinite ones on the way to 8 bits, nothing on the way to bf16; 4 and 6 bits always saturate."""
+    sign = (value.bits(U32) >> 31) << form.bits - 1
+    is_nan = magnitude > 0x7F800000
+    if form.canonical_nan is None:
+        return _saturated_small(code, is_nan, sign, form)
     infinity = form.max_code + 1  # e4m3fn: its NaN, all others: Inf
     saturates = value.engine.mode.fp16_ovfl
-    if form.canonical_nan is None:
-        return code.minimum(form.max_code) | ((value.bits(U32) >> 31) << form.bits - 1)
     finite_end = form.max_code if saturates and form is not BF16_FORMAT else infinity
-    infinite_end = form.max_code if saturates and form.bits == 8 else infinity
+    infinite_end = form.max_code if saturates and _saturates_infinity(form) else infinity
     code = (code > form.max_code).select(finite_end, code)  # infinities and NaNs too: their codes lie above
     if infinite_end != finite_end:
         code = (magnitude >= 0x7F800000).select(infinite_end, code)
+    if nan == "positive":
+        return is_nan.select(form.canonical_nan, code | sign)
     if form.canonical_nan != infinite_end:
-        code = (magnitude > 0x7F800000).select(form.canonical_nan, code)
-    return code | ((value.bits(U32) >> 31) << form.bits - 1)
+        code = is_nan.select(_nan_code(magnitude, form, nan), code)
+    return code | sign
 
 
-def narrowed(value: F32, form: Format) -> U32:
-    """The code nearest to an f32, ties to even, zero-extended to 32 bits [rules formats.*]."""
-    magnitude = value.bits(U32) & 0x7FFFFFFF
-    drop = _dropped(form)
-    rounded = magnitude + ((1 << drop - 1) - 1) + ((magnitude >> drop) & 1)
-    normal = (rounded >> drop) - (127 - form.bias << form.mantissa_bits)
-    if form.bias == 127:
-        return _special_codes(value, magnitude, normal, form)
-    # Adding 2^23 smallest steps leaves the rounded number of steps in the low mantissa bits.
-    steps_bias = 2.0 ** (23 + 1 - form.bias - form.mantissa_bits)
-    with with_mode(value.engine, **EXACT):
-        steps = (magnitude.bits(F32) + steps_bias).bits(U32) - F32.constant_bits(steps_bias)
-    small = magnitude < (128 - form.bias << 23)
-    return _special_codes(value, magnitude, small.select(steps, normal), form)
+def _saturates_infinity(form: Format) -> bool:
+    return form.bits == 8 and (not form.infinities or SATURATE_INFINITY.answer == "maximum")
+
+
+def _saturated_small(code: U32, is_nan: Mask, sign: U32, form: Format) -> U32:
+    """A code of a format without infinities and NaN [rules formats.no_infinity*]."""
+    code = code.minimum(form.max_code)
+    if SMALL_FORMAT_NAN.answer == "positive":
+        return is_nan.select(form.max_code, code | sign)
+    return (is_nan.select(0, code) if SMALL_FORMAT_NAN.answer == "zero" else code) | sign
+
+
+def _nan_code(magnitude: U32, form: Format, nan: Answer) -> U32:
+    """What a NaN becomes, without its sign [rule formats.nan_code]."""
+    canonical = U32.constant(magnitude.engine, form.canonical_nan or 0)
+    if nan == "ones":
+        return canonical | form.magnitude_mask
+    if nan == "payload":
+        return canonical | (magnitude >> _dropped(form)) & (1 << form.mantissa_bits) - 1
+    return canonical
+
+
+def _steps(magnitude: U32, form: Format) -> U32:
+    """The nearest number of smallest steps of a format; adding 2^23 of them leaves it in the low mantissa bits."""
+    bias = 2.0 ** (23 + 1 - form.bias - form.mantissa_bits)
+    with with_mode(magnitude.engine, **EXACT):
+        return (magnitude.bits(F32) + bias).bits(U32) - F32.constant_bits(bias)
+
+
+def _nearest(significand: U32, drop: int) -> U32:
+    """A number without its low bits, rounded to nearest even."""
+    return (significand + ((1 << drop - 1) - 1) + ((significand >> drop) & 1)) >> drop
+
+
+def narrowed(value: F32, form: Format, nan: Answer = "") -> U32:
+    """The code nearest to an f32, ties to even, zero-extended to 32 bits [rules formats.*]. nan: the answer to
+    NAN_NARROW, if not the one in force."""
+    magnitude, nan = value.bits(U32) & 0x7FFFFFFF, nan or NAN_NARROW.answer
+    code = _nearest(magnitude, _dropped(form)) - (127 - form.bias << form.mantissa_bits)
+    if form.bias != 127:
+        small = magnitude < (128 - form.bias << 23)
+        code = small.select(_steps(magnitude, form), code)
+    return _special_codes(value, magnitude, code, form, nan)
 
 
 def narrowed_stochastic(value: F32, random: U32, form: Format) -> U32:
     """The code of an f32 plus a random part of a step, truncated [rule convert.stochastic]."""
-    magnitude = value.bits(U32) & 0x7FFFFFFF
-    drop = _dropped(form)
-    fraction = random >> 32 - drop
-    normal = ((magnitude + fraction) >> drop) - (127 - form.bias << form.mantissa_bits)
-    if form.bias == 127:
-        return _special_codes(value, magnitude, normal, form)
-    small = magnitude < (128 - form.bias << 23)
-    fine = (magnitude.bits(F32) * 2.0 ** (form.bias + form.mantissa_bits - 1 + drop)).to(U32)
-    return _special_codes(value, magnitude, small.select((fine + fraction) >> drop, normal), form)
+    magnitude, drop = value.bits(U32) & 0x7FFFFFFF, _dropped(form)
+    low = form.bits != 8 and STOCHASTIC_BITS.answer == "low"
+    fraction = random & (1 << drop) - 1 if low else random >> 32 - drop
+    code = _cut(_with_random(magnitude, fraction), drop) - (127 - form.bias << form.mantissa_bits)
+    if form.bias != 127:
+        small = magnitude < (128 - form.bias << 23)
+        code = small.select(_small_stochastic(magnitude, fraction, form), code)
+    if STOCHASTIC_OVERFLOW.answer == "before":
+        code = (magnitude > F32.constant_bits(form.max)).select(form.max_code + 1, code)
+    return _special_codes(value, magnitude, code, form, NAN_NARROW.answer)
 
 
-def widened(code: U32, form: Format) -> F32:
-    """The f32 of a code in the low bits of `code`; bits above the format are ignored. NaN gives 0x7fc00000."""
+def _with_random(significand: U32, fraction: U32) -> U32:
+    """The sum with the random part, with its carry or with mantissa bits that wrap."""
+    total = significand + fraction
+    if STOCHASTIC_SUM.answer == "truncate":
+        return total
+    return (significand & 0x7F800000) | (total & 0x7FFFFF)
+
+
+def _cut(total: U32, drop: int) -> U32:
+    return _nearest(total, drop) if STOCHASTIC_SUM.answer == "nearest" else total >> drop
+
+
+def _small_stochastic(magnitude: U32, fraction: U32, form: Format) -> U32:
+    """The number of smallest steps of a format that a number below its smallest normal becomes."""
+    drop, unit = _dropped(form), 2.0 ** (form.bias + form.mantissa_bits - 1)
+    if STOCHASTIC_SMALL.answer == "step":
+        return _cut(_with_random((magnitude.bits(F32) * (unit * 2.0**drop)).to(U32), fraction), drop)
+    total = _with_random(magnitude, fraction)
+    return _steps(total, form) if STOCHASTIC_SUM.answer == "nearest" else (total.bits(F32) * unit).to(U32)
+
+
+def widened(code: U32, form: Format, nan: Answer = "") -> F32:
+    """The f32 of a code in the low bits of `code`; bits above the format are ignored. nan: the answer to NAN_WIDE, if
+    not the one in force."""
     magnitude = code & ((1 << form.bits - 1) - 1)
     sign = ((code >> form.bits - 1) & 1) << 31
     normal = (magnitude << _dropped(form)) + (127 - form.bias << 23)
@@ -149,8 +299,18 @@ def widened(code: U32, form: Format) -> F32:
     if form.infinities:
         bits = (magnitude == first_nan).select(0x7F800000, bits)
         first_nan += 1
-    bits = (magnitude >= first_nan).select(0x7FC00000, bits)
-    return (bits | sign).bits(F32)
+    if form.canonical_nan is None:
+        return (bits | sign).bits(F32)
+    is_nan, nan = magnitude >= first_nan, nan or NAN_WIDE.answer
+    if nan == "positive":
+        return is_nan.select(0x7FC00000, bits | sign).bits(F32)
+    return (is_nan.select(_wide_nan(magnitude, form, nan), bits) | sign).bits(F32)
+
+
+def _wide_nan(magnitude: U32, form: Format, nan: Answer) -> U32:
+    """The f32 bits of a NaN code without its sign [rule formats.nan_code]."""
+    quiet = U32.constant(magnitude.engine, 0x7FFFFFFF if nan == "ones" else 0x7FC00000)
+    return quiet | (magnitude << _dropped(form)) & 0x7FFFFF if nan == "payload" else quiet
 
 
 def into_word(old: B32, word: U32, op_sel: int) -> B32:
@@ -202,13 +362,30 @@ def v_cvt_sr_f16_f32(src0: F32, src1: U32, vdst: B32, op_sel: int = 0) -> B32:
 @vop3("v_cvt_sr_bf16_f32", 0x2A7, rules=(STOCHASTIC, BF16_DENORM, *NARROW))
 def v_cvt_sr_bf16_f32(src0: F32, src1: U32, vdst: B32, op_sel: int = 0) -> B32:
     """S0 as bf16 with random part S1 into one word of D. [12.11]"""
-    return into_word(vdst, narrowed_stochastic(by_mode(src0), src1, BF16_FORMAT), op_sel)
+    code = narrowed_stochastic(_bf16_operand(src0), src1, BF16_FORMAT)
+    return into_word(vdst, _bf16_result(code), op_sel)
+
+
+def _bf16_operand(value: F32) -> F32:
+    """An operand on the way to bf16 [rule convert.bf16_denorm]."""
+    if BF16_DENORMALS.answer == "kept":
+        return value
+    return by_mode(value) if BF16_DENORMALS.answer == "both" else as_input(value)
+
+
+def _bf16_result(code: U32) -> U32:
+    """A bf16 result [rule convert.bf16_denorm]."""
+    if BF16_DENORMALS.answer != "each" or code.engine.mode.denorm32 & 2:
+        return code
+    return ((code & 0x7F80) == 0).select(code & 0x8000, code)
 
 
 @vop3("v_cvt_pk_bf16_f32", 0x268, rules=(NEAREST_EVEN, formats.ROUNDING, BF16_DENORM, formats.NAN_CODE))
 def v_cvt_pk_bf16_f32(src0: F32, src1: F32, clamp: int = 0) -> B32:
     """S0 and S1 as bf16, S0 low, to nearest even. [12.11]"""
-    return _packed(clamped(by_mode(src0), clamp), clamped(by_mode(src1), clamp), BF16_FORMAT)
+    values = (clamped(_bf16_operand(src), clamp) for src in (src0, src1))
+    low, high = (_bf16_result(narrowed(value, BF16_FORMAT)) for value in values)
+    return low | (high << 16)
 
 
 @vop1("v_cvt_f32_fp8", 84, intrinsic="llvm.amdgcn.cvt.f32.fp8", rules=(formats.NAN_CODE,))
@@ -298,23 +475,36 @@ def v_cvt_pkrtz_f16_f32(src0: F32, src1: F32, clamp: int = 0) -> B32:
 @vop3("v_cvt_pk_u16_u32", 0x297, intrinsic="llvm.amdgcn.cvt.pk.u16", rules=(SATURATED_PACK,))
 def v_cvt_pk_u16_u32(src0: U32, src1: U32) -> B32:
     """S0 and S1 saturated to unsigned 16 bits, S0 low. [12.11]"""
+    if PACK_INTEGER.answer == "low_bits":
+        return _pair(src0.to(U16), src1.to(U16))
     return src0.minimum(0xFFFF) | (src1.minimum(0xFFFF) << 16)
 
 
 @vop3("v_cvt_pk_i16_i32", 0x298, intrinsic="llvm.amdgcn.cvt.pk.i16", rules=(SATURATED_PACK,))
 def v_cvt_pk_i16_i32(src0: I32, src1: I32) -> B32:
     """S0 and S1 saturated to signed 16 bits, S0 low. [12.11]"""
+    if PACK_INTEGER.answer == "low_bits":
+        return _pair(src0.to(I16), src1.to(I16))
     return _pair(saturated(src0.to(I64), I16), saturated(src1.to(I64), I16))
+
+
+def _normalized(value: F32, largest: float) -> F64:
+    """The value times the largest integer, an integral number [rule convert.normalized]."""
+    if NORMALIZE.answer == "f32":
+        with with_mode(value.engine, **EXACT):
+            return (value * largest).rint().to(F64)
+    product = value.to(F64) * largest
+    return product.rint() if NORMALIZE.answer == "nearest" else (product + 0.5).floor()
 
 
 def signed_normalized(value: F32) -> I16:
     """[-1, 1] to -32767..32767 [rule convert.normalized]."""
-    return saturated((value.to(F64) * 32767.0).rint().to(I32).maximum(-32767).to(I64), I16)
+    return saturated(_normalized(value, 32767.0).to(I32).maximum(-32767).to(I64), I16)
 
 
 def unsigned_normalized(value: F32) -> U16:
     """[0, 1] to 0..65535 [rule convert.normalized]."""
-    return (value.to(F64) * 65535.0).rint().to(U32).minimum(65535).to(U16)
+    return _normalized(value, 65535.0).to(U32).minimum(65535).to(U16)
 
 
 @vop3("v_cvt_pknorm_i16_f32", 0x294, intrinsic="llvm.amdgcn.cvt.pknorm.i16", rules=(NORMALIZED,))
@@ -353,10 +543,18 @@ def v_cvt_norm_u16_f16(src0: F16) -> U16:
     return unsigned_normalized(src0.to(F32))
 
 
+def _integral(value: F32) -> F32:
+    """The value as V_CVT_PK_U8_F32 rounds it; what follows truncates [rule convert.pack_byte]."""
+    if PACK_BYTE.answer == "truncate":
+        return value
+    direction = value.engine.mode.round32 if PACK_BYTE.answer == "mode" else 0
+    return (value.rint, value.ceil, value.floor, value.truncate)[direction]()
+
+
 def _with_byte(word: U32, value: F32, number: U32) -> U32:
     """`word` with byte `number` replaced by the value as an unsigned byte [rule convert.pack_byte]."""
     low = (number & 3) << 3
-    return (value.to(U32).minimum(255) << low) | (word & ~(U32.constant(word.engine, 0xFF) << low))
+    return (_integral(value).to(U32).minimum(255) << low) | (word & ~(U32.constant(word.engine, 0xFF) << low))
 
 
 @vop3("v_cvt_pk_u8_f32", 0x1DD, intrinsic="llvm.amdgcn.cvt.pk.u8.f32", rules=(BYTE_PACK,))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from gfx950 import formats
-from gfx950.evidence import Evidence, rule
+from gfx950.evidence import Evidence, Rule, rule
 from gfx950.formats import BF16 as BF16_FORMAT
 from gfx950.formats import E2M1, E2M3, E3M2, E4M3FN, E5M2, Format
 from gfx950.isa.conversions import (
@@ -41,6 +41,7 @@ from gfx950.lanes import (
     join,
     split,
 )
+from gfx950.models import Switch, switch
 
 SCALE = rule(
     "convert.scale",
@@ -63,27 +64,78 @@ RANDOM_SEQUENCE = rule(
     "CDNA4 ISA 7.3, 12.11 V_CVT_SCALEF32_SR_PK32_*",
     "Every further element of a stochastic conversion takes the next state of V_PRNG_B32; the register stays as it is.",
 )
+
+
+def _switch(name: str, answers: tuple[str, ...], question: Rule, text: str) -> Switch:
+    """A question of this file; the first answer is the default."""
+    return switch(f"convert.{name}", answers[0], answers, text, rules=(question,), in_bodies=True)
+
+
+SCALE_NAN = _switch(
+    "scale_nan",
+    ("positive", "signed", "power"),
+    SCALE,
+    "What scale byte 255 is. positive: it makes a positive NaN. signed: it makes a NaN with the sign of the value."
+    " power: it is 2^128.",
+)
+SCALE_ZERO = _switch(
+    "scale_zero",
+    ("power", "normal", "one"),
+    SCALE,
+    "What scale byte 0 is: 2^-127, the smallest normal power 2^-126, or no scale at all.",
+)
+SCALED_HALVES = _switch(
+    "scaled_halves",
+    ("mode", "kept"),
+    SCALE_MODE,
+    "Whether denormal f16 and bf16 operands of V_CVT_SCALEF32_* are flushed by MODE (bf16 by the f32 field) or kept.",
+)
+SCALED_WIDE = _switch(
+    "scaled_wide",
+    ("mode", "nearest"),
+    SCALE_MODE,
+    "How f32, f16 and bf16 results of V_CVT_SCALEF32_* follow MODE. mode: f32 and f16 round by it, denormal results are"
+    " flushed by it. nearest: to nearest even, denormals kept.",
+)
 TO_NARROW = (SCALE, SCALE_MODE, *NARROW, formats.NO_INFINITY, formats.NO_INFINITY_SPECIALS)
 TO_WIDE = (SCALE, SCALE_MODE, FLOAT_ROUND, FLOAT_DENORM)
 
 Scaler = Callable[[F32], F32]
 
 
+def _scale_byte(scale: U32) -> I32:
+    """The exponent byte of a scale, with what byte 0 stands for."""
+    byte = scale.field(23, 8).bits(I32)
+    if SCALE_ZERO.answer == "power":
+        return byte
+    return byte.maximum(1) if SCALE_ZERO.answer == "normal" else (byte == 0).select(127, byte)
+
+
 def _scaler(byte: I32, exponent: I32) -> Scaler:
     """Multiplies by 2^exponent, in two steps since that may lie outside the normal floats; NaN for byte 255."""
     first = exponent >> 1
     powers = [((e + 127) << 23).bits(F32) for e in (first, exponent - first)]
-    nan = F32(byte.engine, byte.engine.constant(0x7FC00000, 32))
-    return lambda value: (byte == 255).select(nan, value * powers[0] * powers[1])
+
+    def apply(value: F32) -> F32:
+        product = value * powers[0] * powers[1]
+        if SCALE_NAN.answer == "power":
+            return product
+        nan = U32.constant(byte.engine, 0x7FC00000)
+        if SCALE_NAN.answer == "signed":
+            nan = value.bits(U32) & 0x80000000 | nan
+        return (byte == 255).select(nan.bits(F32), product)
+
+    return apply
 
 
-def divider(scale: U32) -> Scaler:
-    """Divides by the scale, to nearest even, denormal quotients kept [rule convert.scale_mode]."""
-    byte = scale.field(23, 8).bits(I32)
+def divider(scale: U32, source: str) -> Scaler:
+    """Divides numbers of a type by the scale, to nearest even, denormal quotients kept [rule convert.scale_mode]."""
+    byte = _scale_byte(scale)
     apply = _scaler(byte, 127 - byte)
+    flushes = source == "f32" or SCALED_HALVES.answer == "mode"
 
     def divide(value: F32) -> F32:
-        seen = as_input(value)
+        seen = as_input(value) if flushes else value
         with with_mode(scale.engine, **EXACT):
             return apply(seen)
 
@@ -92,24 +144,29 @@ def divider(scale: U32) -> Scaler:
 
 def multiplier(scale: U32, target: str) -> Scaler:
     """Multiplies by the scale; a code of 8 bits or fewer times a power of two is exact in f32 unless it overflows."""
-    byte = scale.field(23, 8).bits(I32)
-    exponent = byte - 127
+    byte = _scale_byte(scale)
+    exponent, by_mode = byte - 127, SCALED_WIDE.answer == "mode"
     if target == "f16":  # already beyond all of f16, and in f32 still finite
         exponent = exponent.minimum(60)
-    fields = EXACT if target == "bf16" else {"denorm32": 3}
+    fields = {"denorm32": 3} if by_mode and target != "bf16" else EXACT
     apply = _scaler(byte, exponent)
 
     def multiply(value: F32) -> F32:
         with with_mode(scale.engine, **fields):
             product = apply(value)
-        return product if target == "f16" else as_output(product)
+        return as_output(product) if by_mode and target != "f16" else product
 
     return multiply
 
 
 def _wide(value: F32 | F16 | U16) -> F32:
     """f32 of an f32, f16 or (as bits) bf16."""
-    return value.to(F32) if isinstance(value, (F16, F32)) else (value.to(U32) << 16).bits(F32)
+    if isinstance(value, F32):
+        return value
+    if isinstance(value, U16):
+        return (value.to(U32) << 16).bits(F32)
+    with with_mode(value.engine, **({} if SCALED_HALVES.answer == "mode" else EXACT)):
+        return value.to(F32)
 
 
 def _halves(word: U32, source: str) -> tuple[F32, F32]:
@@ -123,14 +180,14 @@ def _into(old: U32, code: U32, bits: int, op_sel: int) -> U32:
     return into_byte(old, code, op_sel) if bits == 8 else into_word(old, code, op_sel)
 
 
-def _nearest_pair(values: Sequence[F32], scale: U32, form: Format) -> U32:
-    apply = divider(scale)
+def _nearest_pair(values: Sequence[F32], scale: U32, form: Format, source: str) -> U32:
+    apply = divider(scale, source)
     low, high = (narrowed(apply(v), form) for v in values)
     return low | (high << form.bits)
 
 
-def _stochastic(values: Sequence[F32], random: U32, scale: U32, form: Format) -> list[U32]:
-    apply, codes = divider(scale), []
+def _stochastic(values: Sequence[F32], random: U32, scale: U32, form: Format, source: str) -> list[U32]:
+    apply, codes = divider(scale, source), []
     for value in values:
         codes.append(narrowed_stochastic(apply(value), random, form))
         random = v_prng_b32(random)
@@ -180,10 +237,10 @@ def _define_pair(opcode: int, name: str, form: Format, source: str) -> None:
     """Two numbers, to nearest even."""
 
     def from_f32(src0: Any, src1: Any, src2: Any, vdst: Any, op_sel: int = 0) -> Any:
-        return _into(vdst, _nearest_pair((src0, src1), src2, form), 2 * form.bits, op_sel)
+        return _into(vdst, _nearest_pair((src0, src1), src2, form, source), 2 * form.bits, op_sel)
 
     def from_halves(src0: Any, src1: Any, vdst: Any, op_sel: int = 0) -> Any:
-        return _into(vdst, _nearest_pair(_halves(src0, source), src1, form), 2 * form.bits, op_sel)
+        return _into(vdst, _nearest_pair(_halves(src0, source), src1, form, source), 2 * form.bits, op_sel)
 
     text = f"Two {source} numbers over the scale as {form.name} into {_DESTINATION[form.bits]}"
     if source == "f32":
@@ -199,7 +256,7 @@ def _define_stochastic(opcode: int, name: str, form: Format, source: str) -> Non
     """One number to 8 bits with a random part."""
 
     def body(src0: Any, src1: Any, src2: Any, vdst: Any, op_sel: int = 0) -> Any:
-        return _into(vdst, _stochastic([_wide(src0)], src1, src2, form)[0], 8, op_sel)
+        return _into(vdst, _stochastic([_wide(src0)], src1, src2, form, source)[0], 8, op_sel)
 
     types = {"src0": _ONE[source], "src1": U32, "src2": U32, **_MERGED}
     text = f"One {source} number over the scale as {form.name} with random part S1 into one byte of D"
@@ -211,7 +268,7 @@ def _define_stochastic_fp4(opcode: int, source: str) -> None:
 
     def body(src0: Any, src1: Any, src2: Any, vdst: Any, op_sel: int = 0) -> Any:
         values = [w.bits(F32) for w in split(src0)] if source == "f32" else _halves(src0, source)
-        low, high = _stochastic(values, src1, src2, E2M1)
+        low, high = _stochastic(values, src1, src2, E2M1, source)
         return into_byte(vdst, low | (high << 4), op_sel)
 
     types = {"src0": _PAIR[source], "src1": U32, "src2": U32, **_MERGED}
@@ -223,11 +280,11 @@ def _define_block(opcode: int, name: str, form: Format, source: str, stochastic:
     """32 numbers to 6 bits."""
 
     def nearest(src0: Any, src1: Any) -> Any:
-        apply = divider(src1)
+        apply = divider(src1, source)
         return _packed6([narrowed(apply(v), form) for v in _elements(src0, source)])
 
     def random(src0: Any, src1: Any, src2: Any) -> Any:
-        return _packed6(_stochastic(_elements(src0, source), src1, src2, form))
+        return _packed6(_stochastic(_elements(src0, source), src1, src2, form, source))
 
     block = B1024 if source == "f32" else B512
     text = f"32 {source} numbers over the scale as {form.name}"
@@ -244,7 +301,7 @@ def _define_two_blocks(opcode: int, name: str, form: Format) -> None:
     """2 x 16 numbers to 6 bits, alternating."""
 
     def body(src0: Any, src1: Any, src2: Any) -> Any:
-        apply = divider(src2)
+        apply = divider(src2, "f32")
         pairs = zip(src0.words, src1.words, strict=True)
         return _packed6([narrowed(apply(word.bits(F32)), form) for pair in pairs for word in pair])
 
@@ -257,12 +314,14 @@ def _wide_code(value: F32, target: str) -> U32:
     """An f32 as bits of the target type."""
     if target == "f32":
         return value.bits(U32)
-    return _as_half(value).bits(U16).to(U32) if target == "f16" else narrowed(value, BF16_FORMAT)
+    if target == "f16":
+        return _as_half(value).bits(U16).to(U32)
+    return narrowed(value, BF16_FORMAT, "payload")  # the payload that it has by then
 
 
 def _as_half(value: F32) -> F16:
     """An exact f32 as f16: MODE's field for f32 denormals is not for what is no operand."""
-    with with_mode(value.engine, denorm32=3):
+    with with_mode(value.engine, **({"denorm32": 3} if SCALED_WIDE.answer == "mode" else EXACT)):
         return half(value)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gfx950.evidence import Evidence, rule
+from gfx950.evidence import Evidence, Rule, rule
 from gfx950.formats import BF16, Format
 from gfx950.formats import F16 as F16_FORMAT
 from gfx950.isa.conversions import half, widened
@@ -24,7 +24,8 @@ from gfx950.isa.lane_arithmetic import (
 )
 from gfx950.isa.registry import Bf16Pair, F16Pair, Mixed, vop2, vop3p
 from gfx950.isa.vop3 import MINIMUM_MAXIMUM, maximum, minimum
-from gfx950.lanes import B32, F16, F32, I16, I32, I64, U16, U32, U64, fma, join, split
+from gfx950.lanes import B32, F16, F32, F64, FLOAT_NAN, I16, I32, I64, U16, U32, U64, fma, join, split
+from gfx950.models import Switch, switch
 
 PACKED_NEG = rule(
     "valu.packed_integer_neg",
@@ -33,26 +34,37 @@ PACKED_NEG = rule(
     "NEG and NEG_HI do nothing on packed integers.",
 )
 
-DOT_FLOAT = (
-    rule(
-        "valu.dot_float_order",
-        Evidence.chosen,
-        "CDNA4 ISA 12.7 V_DOT2C_F32_F16, 12.10 V_DOT2_F32_F16 and V_DOT2_F32_BF16 give the order, not the roundings",
-        "V_DOT2_F32_F16 and V_DOT2C add the low product to the accumulator, then the high one; V_DOT2_F32_BF16 adds the"
-        " two products, then the accumulator; each sum is rounded to nearest even in f32, products are exact.",
-    ),
-    rule(
-        "valu.dot_float_inputs",
-        Evidence.published,
-        "LLVM pull request 205101, measured on gfx950",
-        "16-bit subnormal operands keep their value whatever MODE says.",
-    ),
-    rule(
-        "valu.dot_float_denorm",
-        Evidence.spec,
-        "CDNA4 ISA 6.4",
-        "f32 denormals of the accumulator and of the sums become zeros whatever MODE says.",
-    ),
+DOT_ORDER = rule(
+    "valu.dot_float_order",
+    Evidence.chosen,
+    "CDNA4 ISA 12.7 V_DOT2C_F32_F16, 12.10 V_DOT2_F32_F16 and V_DOT2_F32_BF16 give the order, not the roundings",
+    "V_DOT2_F32_F16 and V_DOT2C add the low product to the accumulator, then the high one; V_DOT2_F32_BF16 adds the two"
+    " products, then the accumulator; each sum is rounded to nearest even in f32. Products of f16 are exact, those of"
+    " bf16 rounded to f32 where they lie beyond its range.",
+)
+DOT_F16_INPUTS = rule(
+    "valu.dot_float_inputs",
+    Evidence.published,
+    "LLVM pull request 205101, measured on gfx950: V_DOT2_F32_F16 and V_DOT2C_F32_F16 of 0x8001 and 2^-14",
+    "f16 subnormal operands keep their value whatever MODE says.",
+)
+DOT_BF16_INPUTS = rule(
+    "valu.dot_bf16_inputs",
+    Evidence.chosen,
+    "CDNA4 ISA 6.4 says flushed, of f16 too, where a measurement found them kept (LLVM pull request 205101)",
+    "bf16 subnormal operands keep their value whatever MODE says.",
+)
+DOT_DENORM = rule(
+    "valu.dot_float_denorm",
+    Evidence.spec,
+    "CDNA4 ISA 6.4",
+    "f32 denormals of the accumulator and of the sums become zeros whatever MODE says.",
+)
+DOT_NAN = rule(
+    "valu.dot_float_nan",
+    Evidence.chosen,
+    "the manual says nothing of NaN in dot products",
+    "A 16-bit NaN operand counts as 0x7fc00000 with its sign; then as in other sums and products.",
 )
 DOT_NEG = rule(
     "valu.dot2_neg",
@@ -60,6 +72,47 @@ DOT_NEG = rule(
     "CDNA4 ISA 12.10 says of V_DOT2_F32_BF16 that NEG does not touch S2 and nothing of V_DOT2_F32_F16; LLVM puts the"
     " negation of an accumulator into NEG[2] and NEG_HI[2] of either",
     "NEG[2] negates S2 of V_DOT2_F32_F16, not of V_DOT2_F32_BF16; NEG_HI[2] does nothing.",
+)
+DOT_F16 = (DOT_ORDER, DOT_F16_INPUTS, DOT_DENORM, DOT_NAN, FLOAT_NAN)
+DOT_BF16 = (DOT_ORDER, DOT_BF16_INPUTS, DOT_DENORM, DOT_NAN, FLOAT_NAN)
+
+
+def _switch(name: str, answers: tuple[str, ...], question: Rule, text: str) -> Switch:
+    """A question of this file; the first answer is the default."""
+    return switch(f"valu.{name}", answers[0], answers, text, rules=(question,), in_bodies=True)
+
+
+SUM_ORDER = _switch(
+    "dot_float_order",
+    ("manual", "accumulator_first", "high_first", "products_first", "exact"),
+    DOT_ORDER,
+    "How a float dot product adds. manual: the order of its pseudo-code, every sum rounded. accumulator_first: low"
+    " product to the accumulator, then the high one, in all. high_first: the high one first. products_first: the two"
+    " products, then the accumulator, in all. exact: one rounding of the exact sum of all three.",
+)
+BF16_FACTORS = _switch(
+    "dot_bf16_inputs",
+    ("kept", "flushed"),
+    DOT_BF16_INPUTS,
+    "Whether bf16 subnormal operands of float dot products keep their value or are zeros.",
+)
+SUM_DENORMALS = _switch(
+    "dot_float_denorm",
+    ("flushed", "kept"),
+    DOT_DENORM,
+    "Whether f32 denormals of the accumulator and of the sums of float dot products are zeros or kept.",
+)
+FACTOR_NAN = _switch(
+    "dot_float_nan",
+    ("canonical", "payload"),
+    DOT_NAN,
+    "Whether a 16-bit NaN operand of a float dot product is 0x7fc00000 with its sign, or keeps its payload, quieted.",
+)
+NEGATED_ACCUMULATORS = _switch(
+    "dot2_neg",
+    ("f16", "both", "neither"),
+    DOT_NEG,
+    "Which of V_DOT2_F32_F16 and V_DOT2_F32_BF16 have their accumulator negated by NEG[2].",
 )
 MIX = (
     rule(
@@ -315,49 +368,94 @@ def v_pk_fmac_f16(src0: F16Pair, src1: F16Pair, vdst: B32, clamp: int = 0) -> B3
 # ---- dot products ----------------------------------------------------------------------------------------------------
 
 
-def _products(src0: B32, src1: B32, form: Format, neg: int, neg_hi: int) -> list[F32]:
-    """The exact products of the low and of the high halves."""
-    products = []
+def _factors(src0: B32, src1: B32, form: Format, neg: int, neg_hi: int) -> list[tuple[F32, F32]]:
+    """The factors of the low and of the high halves."""
+    pairs = []
     for shift, signs in ((0, neg), (16, neg_hi)):
-        factors = [widened(word >> shift, form) for word in (src0, src1)]
+        factors = [widened(word >> shift, form, FACTOR_NAN.answer) for word in (src0, src1)]
+        if form is BF16 and BF16_FACTORS.answer == "flushed":
+            factors = [flush(f) for f in factors]
         a, b = (-f if signs >> i & 1 else f for i, f in enumerate(factors))
-        products.append(a * b)
-    return products
+        pairs.append((a, b))
+    return pairs
 
 
-def _dot(start: F32, sources: tuple[B32, B32], form: Format, neg: int, neg_hi: int) -> F32:
-    """The products added to the accumulator one after the other, whatever MODE says [rules valu.dot_float_*]."""
-    with with_mode(start.engine, **EXACT):
-        total = flush(start)
-        for product in _products(*sources, form, neg, neg_hi):
-            total = flush(total + product)
-        return total
+def _dot(start: F32, factors: list[tuple[F32, F32]], order: str = "accumulator_first") -> F32:
+    """Two products and the accumulator, whatever MODE says [rules valu.dot_float_*]. order: the manual's."""
+    chosen = order if SUM_ORDER.answer == "manual" else SUM_ORDER.answer
+    keeps = SUM_DENORMALS.answer == "kept"
+    start = start if keeps else flush(start)
+    if chosen == "exact":
+        a, b = (x.to(F64) * y.to(F64) for x, y in factors)
+        total = _exact_sum(a, b, start.to(F64)).to(F32)
+        return total if keeps else flush(total)
+    low, high = (x * y for x, y in factors)
+    orders = {
+        "accumulator_first": (start, low, high),
+        "high_first": (start, high, low),
+        "products_first": (low, high, start),
+    }
+    total, *others = orders[chosen]
+    for other in others:
+        total = total + other if keeps else flush(total + other)
+    return total
 
 
-@vop3p("v_dot2_f32_bf16", 26, intrinsic="llvm.amdgcn.fdot2.f32.bf16", rules=(DOT_NEG, *DOT_FLOAT))
+def _two_sum(a: F64, b: F64) -> tuple[F64, F64]:
+    """The rounded sum, and what the rounding lost [Knuth]."""
+    total = a + b
+    rest = total - a
+    return total, (a - (total - rest)) + (b - rest)
+
+
+def _odd_sum(a: F64, b: F64) -> F64:
+    """a + b, an inexact one rounded to odd, so that one more rounding to f32 is that of the exact sum."""
+    total, lost = _two_sum(a, b)
+    bits = total.bits(U64)
+    grows = (lost.bits(U64) ^ bits) >> 63 == 0
+    odd = (bits & 1 | (lost == 0.0).select(U64.constant(total.engine, 1), 0)) == 1
+    return odd.select(bits, grows.select(bits + 1, bits - 1)).bits(F64)
+
+
+def _exact_sum(a: F64, b: F64, c: F64) -> F64:
+    """a + b + c rounded to odd [Boldo and Melquiond 2008]; in f64 no sum of what f32 holds overflows."""
+    pair, pair_lost = _two_sum(a, b)
+    other, other_lost = _two_sum(c, pair_lost)
+    total, lost = _two_sum(pair, other)
+    rest = _odd_sum(other_lost, lost)
+    plain = pair + c  # for infinities and NaN, and for the sign of a zero
+    exact = (total == 0.0).select(plain, total)
+    return (abs(total) < float("inf")).select((rest != 0.0).select(_odd_sum(total, rest), exact), plain)
+
+
+@vop3p("v_dot2_f32_bf16", 26, intrinsic="llvm.amdgcn.fdot2.f32.bf16", rules=(DOT_NEG, *DOT_BF16))
 def v_dot2_f32_bf16(src0: Bf16Pair, src1: Bf16Pair, src2: F32, neg: int = 0, neg_hi: int = 0) -> F32:
     """Products of the bf16 halves, their sum plus S2. [12.10]"""
+    start = -src2 if neg >> 2 & 1 and NEGATED_ACCUMULATORS.answer == "both" else src2
     with with_mode(src2.engine, **EXACT):
-        low, high = _products(src0, src1, BF16, neg, neg_hi)
-        return flush(flush(low + high) + flush(src2))
+        return _dot(start, _factors(src0, src1, BF16, neg, neg_hi), "products_first")
 
 
-@vop3p("v_dot2_f32_f16", 35, intrinsic="llvm.amdgcn.fdot2", rules=(DOT_NEG, *DOT_FLOAT))
+@vop3p("v_dot2_f32_f16", 35, intrinsic="llvm.amdgcn.fdot2", rules=(DOT_NEG, *DOT_F16))
 def v_dot2_f32_f16(src0: F16Pair, src1: F16Pair, src2: F32, neg: int = 0, neg_hi: int = 0) -> F32:
     """S2 plus the products of the f16 halves, low first. [12.10]"""
-    return _dot(-src2 if neg >> 2 & 1 else src2, (src0, src1), F16_FORMAT, neg, neg_hi)
+    start = -src2 if neg >> 2 & 1 and NEGATED_ACCUMULATORS.answer != "neither" else src2
+    with with_mode(src2.engine, **EXACT):
+        return _dot(start, _factors(src0, src1, F16_FORMAT, neg, neg_hi))
 
 
-@vop2("v_dot2c_f32_bf16", 22, intrinsic="llvm.amdgcn.fdot2c.f32.bf16", rules=DOT_FLOAT)
+@vop2("v_dot2c_f32_bf16", 22, intrinsic="llvm.amdgcn.fdot2c.f32.bf16", rules=DOT_BF16)
 def v_dot2c_f32_bf16(src0: Bf16Pair, src1: Bf16Pair, vdst: F32, neg: int = 0, abs: int = 0) -> F32:
     """D plus the products of the bf16 halves, low first; ABS negates high halves. [12.7]"""
-    return _dot(vdst, (src0, src1), BF16, neg, abs)
+    with with_mode(vdst.engine, **EXACT):
+        return _dot(vdst, _factors(src0, src1, BF16, neg, abs))
 
 
-@vop2("v_dot2c_f32_f16", 55, rules=DOT_FLOAT)
+@vop2("v_dot2c_f32_f16", 55, rules=DOT_F16)
 def v_dot2c_f32_f16(src0: F16Pair, src1: F16Pair, vdst: F32, neg: int = 0, abs: int = 0) -> F32:
     """D plus the products of the f16 halves, low first; ABS negates high halves. [12.7]"""
-    return _dot(vdst, (src0, src1), F16_FORMAT, neg, abs)
+    with with_mode(vdst.engine, **EXACT):
+        return _dot(vdst, _factors(src0, src1, F16_FORMAT, neg, abs))
 
 
 def _signed_dot(a: I32, b: I32, total: I64, bits: int) -> I64:

@@ -1,1 +1,1 @@
-"""Probes: kernels that ask an MI355X what nobody has published, a capture of the answers, and the fit of models to it."""
+"""Probes: kernels that ask an MI355X what nobody has published, captures of the answers, and the fit of models."""

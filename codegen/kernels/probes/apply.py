@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from codegen import language
 from codegen.kernels.probes.probe import Step
 from codegen.language import (
     U32,
@@ -20,7 +21,6 @@ from codegen.language import (
     Pointer,
     kernel,
     load,
-    set_mode_register,
     store,
     thread_id,
     workgroup_id,
@@ -83,7 +83,7 @@ def apply_kernel(mnemonic: str, static: Static = (), with_mode: bool = False) ->
             given.append(operand(parameter, words[: parameter.registers]))
             words = words[parameter.registers :]
         if with_mode:
-            set_mode_register(mode)
+            language.set_mode_register(mode)
         results = instruction(*given, **dict(static))
         to = outputs + item * (4 * LANES * registers_written(mnemonic)) + lane * 4
         results = results if isinstance(results, tuple) else (results,)

@@ -114,9 +114,7 @@ def write(capture: Capture, path: Path) -> None:
     _write_zip(path, capture.origin, capture.size, capture.entries.values(), capture.outputs)
 
 
-def _write_zip(
-    path: Path, origin: Origin, size: str, entries: Iterable[Entry], outputs: Mapping[str, bytes]
-) -> None:
+def _write_zip(path: Path, origin: Origin, size: str, entries: Iterable[Entry], outputs: Mapping[str, bytes]) -> None:
     entries = list(entries)
     with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
         temporary = Path(file.name)

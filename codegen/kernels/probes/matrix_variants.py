@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from codegen.kernels.probes.apply import operands_of
-from gfx950.formats import BF16, E2M1, E2M3, E3M2, E4M3FN, E5M2, F16, F32, F64, Format
+from gfx950.formats import BF16, E2M1, E2M3, E3M2, E4M3FN, E5M2, F16, F32, Format
 from gfx950.isa.matrix import MATRIX
 from gfx950.isa.registry import lookup
 from gfx950.lanes import LANES
@@ -25,7 +25,7 @@ from gfx950.layouts import FORMAT_BITS, OperandLayout, layout, matrix_instructio
 Codes = NDArray[np.uint64]
 Words = NDArray[np.uint32]
 FORMATS: dict[str, Format] = {
-    "f64": F64, "f32": F32, "f16": F16, "bf16": BF16, "fp8": E4M3FN, "bf8": E5M2, "fp6": E2M3, "bf6": E3M2, "fp4": E2M1,
+    "f32": F32, "f16": F16, "bf16": BF16, "fp8": E4M3FN, "bf8": E5M2, "fp6": E2M3, "bf6": E3M2, "fp4": E2M1,
 }  # fmt: skip
 SCALE_OF_ONE = 127
 STORED_PLACES = 0x44444444  # a sparse index: 0 and 1 of every four
@@ -179,13 +179,15 @@ def _places(mnemonic: str, operand: str, a_format: str | None, b_format: str | N
 def _put(places: Places, codes: Codes, words: Words) -> None:
     """Codes (tiles, rows, columns) into registers (tiles, registers, 64), into every block alike."""
     values = codes[:, places.row, places.col].astype(np.uint64) >> places.shift.astype(np.uint64)
-    values = (values & ((np.uint64(1) << places.width.astype(np.uint64)) - np.uint64(1))) << places.low.astype(np.uint64)
+    values = (values & ((np.uint64(1) << places.width.astype(np.uint64)) - np.uint64(1))) << places.low.astype(
+        np.uint64
+    )
     for tile, row in enumerate(values.astype(np.uint32)):
         np.bitwise_or.at(words[tile], (places.register, places.lane), row)
 
 
 def _one(format_: str) -> int:
-    return 1 if format_ == "i8" else int(FORMATS[format_].encode(np.array(1.0)))
+    return int(encode(1.0, format_))
 
 
 def encode(values: Any, format_: str) -> Codes:
@@ -193,6 +195,8 @@ def encode(values: Any, format_: str) -> Codes:
     array = np.asarray(values, np.float64)
     if format_ == "i8":
         return array.astype(np.int64).astype(np.uint8).astype(np.uint64)
+    if format_ == "f64":
+        return array.view(np.uint64)
     return np.asarray(FORMATS[format_].encode(array)).astype(np.uint64)
 
 

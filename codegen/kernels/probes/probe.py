@@ -18,7 +18,7 @@ from codegen.language import Kernel, trace
 
 Array = NDArray[Any]
 # The modules that define probes, each with `PROBES`.
-MODULES = ("matrix_sums", "matrix_values", "matrix_tiles", "conversions", "transcendentals", "lanes", "lds")
+MODULES = ("matrix_sums",)
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Annotated, Any, TypeVar
 
+from codegen.exact import record_exact
 from codegen.ir import Argument, Op, Value
 from codegen.trace import current, raws, rebuild, trace
+from gfx950.isa.registry import Instruction
 from gfx950.lanes import F32, I32, I64, LANES, U32, U64, Lanes, Mask, Words
 
 Pointer = Annotated[U64, "pointer"]
@@ -34,7 +36,7 @@ MOST_AGPRS = 256  # of a lane
 SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Kernel:
     """A kernel function with its launch shape. attributes: the other keywords of `@kernel`."""
 
@@ -50,7 +52,8 @@ def kernel(block: int, lds: int = 0, **attributes: Any) -> Callable[[Callable[..
     """Declares a kernel of `block` threads a workgroup and `lds` bytes of LDS.
 
     attributes: `waves_per_eu` (an int, or (least, most)); `agprs`, how many accumulation registers to set apart (0
-    without it: matrix results stay in VGPRs, which saves the copies); `name`. Arguments are Pointer, I32, U32, F32,
+    without it: matrix results stay in VGPRs, which saves the copies); `name`; `exact`, whether every instruction that
+    the kernel calls is emitted as that instruction and no other, as if by `exact`. Arguments are Pointer, I32, U32, F32,
     U64 or I64.
     """
     for what, value in (("block", block), ("lds", lds)):
@@ -69,9 +72,11 @@ def kernel(block: int, lds: int = 0, **attributes: Any) -> Callable[[Callable[..
 
 def _check_attributes(attributes: dict[str, Any]) -> None:
     """Refuses what LLVM would not survive: it ends the process over an attribute that it cannot read."""
-    unknown = set(attributes) - {"waves_per_eu", "agprs", "name"}
+    unknown = set(attributes) - {"waves_per_eu", "agprs", "name", "exact"}
     if unknown:
-        raise TypeError(f"@kernel knows block, lds, waves_per_eu, agprs and name, not {sorted(unknown)}")
+        raise TypeError(f"@kernel knows block, lds, waves_per_eu, agprs, exact and name, not {sorted(unknown)}")
+    if not isinstance(attributes.get("exact", False), bool):
+        raise TypeError(f"@kernel(exact={attributes['exact']!r}): expected True or False")
     waves = attributes.get("waves_per_eu", 1)
     least, most = waves if isinstance(waves, tuple) and len(waves) == 2 else (waves, waves)
     if not (_whole(least, 1, MOST_WAVES) and _whole(most, 1, MOST_WAVES) and least <= most):
@@ -280,6 +285,74 @@ def minimum(a: F32, b: F32 | float) -> F32:
     return F32(current(), _emit("fminimum", 32, first.raw, first.coerce(b).raw))
 
 
+# ---- exact instructions, MODE, the clock ---------------------------------------------------------
+
+
+def exact(instruction: Instruction, *operands: Any, old: Any = None, **fields: Any) -> Any:
+    """Exactly this instruction, never another with the same meaning, and never moved past another exact one.
+
+    operands: registers, in the order of the definition: values of the operand's width, or of 32 bits (the whole
+    register) for narrower ones. fields: static fields of the encoding by name (cbsz, abid, blgp, op_sel, op_sel_hi, neg,
+    abs, clamp, omod, offset ...), 0 unless given; `extra`: a DPP or SDWA form as the assembler writes its modifiers,
+    "row_shr:1 row_mask:0xf bank_mask:0xf". old: what the results' registers hold before (0 unless given, for forms that
+    keep a part). A result narrower than 32 bits is the whole register. Compiling needs a clang: `codegen.clang`.
+
+        doubled = exact(v_add_f32, x, x, clamp=1, neg=0b01)
+    """
+    return record_exact(current(), _definition(instruction), operands, fields, old=old)
+
+
+def masked(mask: Mask, instruction: Instruction, old: Any, *operands: Any, **fields: Any) -> Any:
+    """As `exact`, under an EXEC that has the lanes of `mask` only; elsewhere the results' registers keep `old`.
+
+    old: None where the instruction has its old destination among its operands, or gives no vector register.
+    """
+    _mask(mask, "masked")
+    return record_exact(current(), _definition(instruction), operands, fields, mask=mask, old=old)
+
+
+def _definition(instruction: Any) -> Instruction:
+    if isinstance(instruction, Instruction):
+        return instruction
+    raise TypeError(f"{current().where()}: expected an instruction of gfx950.isa, got {instruction!r}")
+
+
+def set_mode(
+    round32: int = 0, round16_64: int = 0, denorm32: int = 3, denorm16_64: int = 3, fp16_ovfl: int | bool = 0
+) -> None:
+    """Sets MODE's fields for the exact instructions that follow, the others to their default.
+
+    Codes as in `gfx950.lanes.Mode`: rounding 0 nearest even, 1 up, 2 down, 3 toward zero; denormals bit 0 keeps
+    inputs, bit 1 outputs. In a kernel that sets MODE every instruction called after it is exact, and float operators
+    are refused, for LLVM takes MODE to be the default.
+    """
+    fields = {"round32": round32, "round16_64": round16_64, "denorm32": denorm32, "denorm16_64": denorm16_64}
+    for name, value in fields.items():
+        if not _whole(value, 0, 3):
+            raise ValueError(f"{current().where()}: set_mode({name}={value!r}): expected 0 to 3")
+    if fp16_ovfl not in (0, 1):
+        raise ValueError(f"{current().where()}: set_mode(fp16_ovfl={fp16_ovfl!r}): expected 0 or 1")
+    bits = round32 | round16_64 << 2 | denorm32 << 4 | denorm16_64 << 6 | int(fp16_ovfl) << 23
+    set_mode_register(constant(U32, bits))
+
+
+def set_mode_register(value: U32) -> None:
+    """As `set_mode` with a value of run time: its bits 7:0 and 23 go to those of MODE. The lowest active lane's counts."""
+    tracer = current()
+    tracer.record(Op("set_mode", (_lanes(value, U32, "set_mode_register").raw,)))
+    tracer.exact = True
+
+
+def clock() -> U64:
+    """S_MEMTIME, a count of cycles; the emulator and a source run count instructions."""
+    return U64(current(), _emit("clock", 64))
+
+
+def lane_id() -> I32:
+    """The lane's number in its wave, 0 .. 63."""
+    return thread_id() & (LANES - 1)
+
+
 # ---- control -------------------------------------------------------------------------------------
 
 
@@ -431,4 +504,10 @@ __all__ = [
     "trace",
     "when",
     "workgroup_id",
+    "clock",
+    "exact",
+    "lane_id",
+    "masked",
+    "set_mode",
+    "set_mode_register",
 ]

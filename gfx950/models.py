@@ -121,7 +121,22 @@ class Model:
     @cached_property
     def digest(self) -> str:
         """Of all that changes bits."""
-        return _digest([sorted(self.values.items()), sorted((k, str(v)) for k, v in self.tables.items())])
+        return _digest([sorted(self.values.items()), sorted(self.table_digests.items())])
+
+    @cached_property
+    def table_digests(self) -> Mapping[str, str]:
+        """By mnemonic, what the files of `tables` say their digests are. Raises ModelError for a file that is none."""
+        if not self.tables:
+            return _no_values()
+        from gfx950.arithmetic.transcendental import table_header
+
+        found = {}
+        for mnemonic, path in self.tables.items():
+            try:
+                found[mnemonic] = table_header(mnemonic, str(path)).digest
+            except ValueError as error:
+                raise ModelError(f"the table of {mnemonic}: {error}") from None
+        return MappingProxyType(found)
 
     @cached_property
     def body_digest(self) -> str:
@@ -143,7 +158,8 @@ def make_model(
     tables: Mapping[str, str | PathLike[str]] | None = None,
     measured: Mapping[str, str] | None = None,
 ) -> Model:
-    """A checked model. Raises ModelError for a switch or an answer that there is not."""
+    """A checked model. Raises ModelError for a switch or an answer that there is not, or a file that is no table of
+    the mnemonic's results."""
     known, kept = load_switches(), {}
     for key, answer in (values or {}).items():
         if key not in known:
@@ -157,7 +173,9 @@ def make_model(
         if key not in known and key not in (tables or {}):
             raise ModelError(f"measured names {key!r}, which is neither a switch nor a table of the model")
     paths = {key: Path(path) for key, path in (tables or {}).items()}
-    return Model(name, MappingProxyType(kept), MappingProxyType(paths), MappingProxyType(dict(measured or {})))
+    made = Model(name, MappingProxyType(kept), MappingProxyType(paths), MappingProxyType(dict(measured or {})))
+    made.table_digests  # noqa: B018  a wrong file is an error here, not in the middle of a run
+    return made
 
 
 def _nearest(name: str, known: Mapping[str, Any]) -> str:

@@ -1,28 +1,35 @@
 """The transcendental instructions: v_exp, v_log, v_rcp, v_rsq, v_sqrt, v_sin, v_cos for f32, f16, and v_rcp_iflag_f32.
 
-Nobody has published what gfx950's units return, so the default of each is the correctly rounded value (nearest, ties to
-even) inside the documented ranges. A capture replaces it: `use_table` and `use_binades` put results in its place, and
-`use_default` takes them out. Every native takes one register and gives one; `parameters` is ignored, and so is MODE.
-All of it is IEEE double and float + - * / and square root in a fixed order, and integer operations: the same bits on
-any host.
+Nobody has published what gfx950's units return; the manual promises results within one unit in the last place. The
+default of each is the correctly rounded value (nearest, ties to even) inside the documented ranges. A capture replaces
+it: a model whose `tables` name a file of results (`gfx950.arithmetic.result_table`) takes them from there. Every native
+takes one register and gives one; `parameters` is ignored, and so is MODE. All of it is IEEE double and float + - * /
+and square root in a fixed order, and integer operations: the same bits on any host.
 """
 
 from __future__ import annotations
 
-import hashlib
+import threading
 
 import numpy as np
-import numpy.typing as npt
 
-from gfx950.arithmetic.native import NATIVES, Body, Native, declare
+from gfx950.arithmetic.native import Body, Native, enter
+from gfx950.arithmetic.result_table import (
+    SCALING,
+    Header,
+    ResultTable,
+    TableError,
+    read_header,
+    read_table,
+    results_check,
+)
 from gfx950.evidence import Evidence, Rule, rule
-
-Words = npt.NDArray[np.uint32]
+from gfx950.models import Model, in_force
 
 VALUE_RULE = rule(
     "transcendental.value",
     Evidence.chosen,
-    "no capture of gfx950 is public; CDNA4 ISA 12.8 names only the functions",
+    "no capture of gfx950 is public; CDNA4 ISA 12.8 promises 1 ULP of exp, log, rcp, rsq and sqrt, nothing of sin, cos",
     "The result is the correctly rounded value (nearest, ties to even) of 2^x, log2 x, 1/x, 1/sqrt x, sqrt x,"
     " sin(2 pi x) or cos(2 pi x).",
 )
@@ -73,123 +80,148 @@ F16_HIGH_RULE = rule(
     "a convention of these functions: the instruction decides what becomes of the other half",
     "f16 forms read bits 15:0 of the input and give the result in bits 15:0 with bits 31:16 zero.",
 )
+SCALING_RULE = rule(
+    "transcendental.scaling",
+    Evidence.chosen,
+    "an assumption about the unit; the published exact models of RDNA's rcp, rsq and sqrt are built so",
+    "Where a table has one period of rcp, rsq or sqrt, other binades have the same mantissas, and rcp is odd; results"
+    " below 2^-126 are zero.",
+)
 
 _LANES_MODULE = "gfx950.arithmetic.transcendental_lanes"
 _TURNS_MODULE = "gfx950.arithmetic.trigonometric_lanes"
 _F32 = ("v_exp_f32", "v_log_f32", "v_rcp_f32", "v_rcp_iflag_f32", "v_rsq_f32", "v_sqrt_f32", "v_sin_f32", "v_cos_f32")
 _F16 = ("v_exp_f16", "v_log_f16", "v_rcp_f16", "v_rsq_f16", "v_sqrt_f16", "v_sin_f16", "v_cos_f16")
 _TURNS = ("v_sin_f32", "v_cos_f32", "v_sin_f16", "v_cos_f16")
-# f(x * 2^period) = f(x) * 2^slope
-_SCALING = {"v_rcp_f32": (1, -1), "v_rcp_iflag_f32": (1, -1), "v_rsq_f32": (2, -1), "v_sqrt_f32": (2, 1)}
-_CALLER = "a table of the caller"
+# [CDNA4 ISA 12.8: V_RCP_IFLAG_F32 differs from V_RCP_F32 in the exceptions it raises]
+_TABLE_OF_ANOTHER = {"v_rcp_iflag_f32": "v_rcp_f32"}
 
 
-def _default_body(mnemonic: str) -> str:
-    return f"{_TURNS_MODULE if mnemonic in _TURNS else _LANES_MODULE}:{mnemonic}"
+class Transcendental(Native):
+    """The correctly rounded default of an instruction; a model with a table for it has a native of its own."""
 
+    def __init__(self, mnemonic: str) -> None:
+        module = _TURNS_MODULE if mnemonic in _TURNS else _LANES_MODULE
+        super().__init__(mnemonic, 1, 1, f"{module}:{mnemonic}")
 
-DEFAULTS: dict[str, Native] = {
-    mnemonic: declare(mnemonic, 1, 1, _default_body(mnemonic)) for mnemonic in (*_F32, *_F16)
-}
+    def under(self, model: Model) -> Native:
+        """Raises TableError when the model's file is damaged or no longer the one that the model was made with."""
+        if not model.tables or (source := table_of(self.name, model)) is None:
+            return self
+        return _table_native(self.name, source, model)
 
 
 class TableNative(Native):
-    """A native that looks results up in a table of this process; compiled anew each time, since it holds an address."""
+    """A native that corrects the default by a table; compiled anew in each process, since it holds an address."""
 
     kept = False
 
-    def __init__(self, mnemonic: str, results: Words, evidence: Rule, kind: str, *numbers: int) -> None:
-        super().__init__(mnemonic, 1, 1, _default_body(mnemonic))
-        self.results, self.rule = results, evidence
-        self._kind, self._numbers = kind, numbers
+    def __init__(self, mnemonic: str, table: ResultTable) -> None:
+        super().__init__(mnemonic, 1, 1, DEFAULTS[mnemonic]._body)
+        self.table = table
 
     def _function(self) -> Body:
         from gfx950.arithmetic import transcendental_lanes, trigonometric_lanes
 
-        make = getattr(transcendental_lanes, self._kind)
+        header = self.table.header
         lane = (transcendental_lanes.LANE_FUNCTIONS | trigonometric_lanes.LANE_FUNCTIONS)[self.name]
-        body: Body = make(lane, int(self.results.ctypes.data), *self._numbers)
-        return body
+        scaling = (header.period, SCALING[header.mnemonic][1]) if header.period else (0, 0)
+        address = int(self.table.words.ctypes.data)
+        return transcendental_lanes.table_body(lane, address, header.chunk_bits, header.space, *scaling)
 
 
-def use_table(
-    mnemonic: str, results: Words, first: int = 0, evidence: Evidence = Evidence.chosen, source: str = _CALLER
-) -> Native:
-    """Makes results[i] the result of `mnemonic` for input bits first + i in this process; other inputs keep theirs.
+DEFAULTS: dict[str, Native] = {mnemonic: enter(Transcendental(mnemonic)) for mnemonic in (*_F32, *_F16)}
 
-    results: uint32, one-dimensional; a `numpy.memmap` of all 2^32 results does as well. evidence and source say what
-    the table rests on (`Evidence.measured` for a capture from an MI355X only). Returns the native that
-    `NATIVES[mnemonic]` is now. Raises ValueError for an unknown mnemonic or a range that does not fit, TypeError for
-    another dtype.
+_TABLE_NATIVES: dict[tuple[str, str], TableNative] = {}  # by mnemonic and digest of the table
+_LOADING = threading.RLock()
+
+
+def _table_native(mnemonic: str, source: str, model: Model) -> TableNative:
+    digest = model.table_digests[source]
+    with _LOADING:
+        if (mnemonic, digest) not in _TABLE_NATIVES:
+            table = read_table(model.tables[source])
+            if table.header.digest != digest:
+                raise TableError(f"{model.tables[source]} has changed since model {model.name!r} read its digest")
+            _TABLE_NATIVES[mnemonic, digest] = TableNative(mnemonic, table)
+        return _TABLE_NATIVES[mnemonic, digest]
+
+
+def table_of(mnemonic: str, model: Model) -> str | None:
+    """The mnemonic whose table a model uses for an instruction, None when it has none."""
+    names = (mnemonic, _TABLE_OF_ANOTHER.get(mnemonic, mnemonic))
+    return next((name for name in names if name in model.tables), None)
+
+
+def check_table(table: ResultTable) -> None:
+    """Looks every chunk of a table up and compares the results with the check sum of those that were captured.
+
+    Raises TableError when they differ: when the default is no longer the one that the table was written against.
     """
-    table = _checked_table(mnemonic, results)
-    space = 1 << 16 if mnemonic in _F16 else 1 << 32
-    if not 0 <= first <= first + len(table) <= space:
-        raise ValueError(
-            f"{mnemonic}: {len(table)} results from input {first:#x} on do not fit its {space:#x} inputs;"
-            " shorten the table or lower `first`"
-        )
-    return _install(mnemonic, table, evidence, source, "range_body", first, len(table))
+    native, size = TableNative(table.header.mnemonic, table), 1 << table.header.chunk_bits
+    for chunk in table.header.chunks:
+        bits = np.arange(chunk.number * size, (chunk.number + 1) * size, dtype=np.uint32)
+        if results_check(native(bits.reshape(-1, 1, 64)).reshape(-1)) != chunk.check:
+            raise TableError(
+                f"the table of {table.header.mnemonic} ({table.header.digest[:16]}) does not give the captured results"
+                f" of inputs {int(bits[0]):#x} to {int(bits[-1]):#x}: write it again from the capture"
+            )
 
 
-def use_binades(mnemonic: str, results: Words, evidence: Evidence = Evidence.chosen, source: str = _CALLER) -> Native:
-    """As `use_table`, for rcp, rsq and sqrt in f32, from the results of [1, 2) (rcp: 2^23) or [1, 4) (rsq, sqrt: 2^24).
-
-    The other positive normal inputs (rcp: negative ones too) follow by powers of two, which is itself an assumption
-    about the unit; zeros, infinities and NaNs keep the documented behaviour.
-    """
-    table = _checked_table(mnemonic, results)
-    if mnemonic not in _SCALING:
-        raise ValueError(f"{mnemonic} does not scale by powers of two ({', '.join(_SCALING)} do); use `use_table`")
-    period, slope = _SCALING[mnemonic]
-    if len(table) != period << 23:
-        raise ValueError(
-            f"{mnemonic} needs the {period << 23} results of [1, {1 << period}), input bits 0x3f800000 on;"
-            f" got {len(table)}"
-        )
-    return _install(mnemonic, table, evidence, source, "binade_body", period, slope)
+def table_header(mnemonic: str, path: str) -> Header:
+    """The header of a model's table. Raises TableError for a file that is none, or one of another instruction;
+    ValueError for an unknown mnemonic."""
+    check_mnemonic(mnemonic)
+    header = read_header(path)
+    if header.mnemonic != mnemonic:
+        raise TableError(f"{path} holds results of {header.mnemonic}, not of {mnemonic}")
+    return header
 
 
-def use_default(mnemonic: str) -> Native:
-    """Puts the correctly rounded default back. Raises ValueError for an unknown mnemonic."""
-    _check_mnemonic(mnemonic)
-    NATIVES[mnemonic] = DEFAULTS[mnemonic]
-    return DEFAULTS[mnemonic]
+# ---- rules -----------------------------------------------------------------------------------------------------------
 
 
-def rules(mnemonic: str) -> list[Rule]:
-    """The rules that the results of `mnemonic` follow now, the table's first when there is one."""
-    _check_mnemonic(mnemonic)
-    current = NATIVES[mnemonic]
-    value = current.rule if isinstance(current, TableNative) else VALUE_RULE
+def rules(mnemonic: str, model: Model | None = None) -> list[Rule]:
+    """The rules that the results of `mnemonic` follow under a model, the one in force unless given; the table's first
+    when it has one. Raises ValueError for an unknown mnemonic."""
+    check_mnemonic(mnemonic)
+    model = model or in_force()
+    source = table_of(mnemonic, model) if model.tables else None
+    if source is None:
+        return [VALUE_RULE, *_range_rules(mnemonic)]
+    header = table_header(source, str(model.tables[source]))
+    table = _table_rule(mnemonic, header, model.measured.get(source))
+    if header.complete:  # every result of the unit is in it; what MODE does around the unit is not
+        return [table, *(r for r in _range_rules(mnemonic) if r in (F16_RULE, F16_HIGH_RULE, TURNS_RULE))]
+    return [table, *([SCALING_RULE] if header.period else []), VALUE_RULE, *_range_rules(mnemonic)]
+
+
+def _range_rules(mnemonic: str) -> list[Rule]:
     if mnemonic in _TURNS:
-        return [value, TURNS_RULE, *([F16_HIGH_RULE] if mnemonic in _F16 else []), NAN_RULE]
+        return [TURNS_RULE, *([F16_HIGH_RULE] if mnemonic in _F16 else []), NAN_RULE]
     if mnemonic in _F16:
-        return [value, F16_RULE, F16_HIGH_RULE, NAN_RULE]
+        return [F16_RULE, F16_HIGH_RULE, NAN_RULE]
     ends = [EXP_RANGE_RULE] if mnemonic == "v_exp_f32" else []
-    return [value, F32_RANGE_RULE, *ends, FLUSH_SIGN_RULE, NAN_RULE]
+    return [F32_RANGE_RULE, *ends, FLUSH_SIGN_RULE, NAN_RULE]
 
 
-def _install(mnemonic: str, table: Words, evidence: Evidence, source: str, kind: str, *numbers: int) -> Native:
-    digest = hashlib.sha256(table.data).hexdigest()[:16]
-    name = f"transcendental.{mnemonic}.{kind.removesuffix('_body')}.{'.'.join(map(str, numbers))}.{digest}"
-    text = f"{mnemonic} takes its results from a table of {len(table)} words with SHA-256 {digest}."
-    NATIVES[mnemonic] = TableNative(mnemonic, table, rule(name, evidence, source, text), kind, *numbers)
-    return NATIVES[mnemonic]
+def _table_rule(mnemonic: str, header: Header, measured: str | None) -> Rule:
+    """measured: what the model says of the table's measurement, None when it says nothing."""
+    where = f" of {header.mnemonic}" if header.mnemonic != mnemonic else ""
+    came = header.provenance
+    text = (
+        f"{mnemonic} takes its results from a table{where} with SHA-256 {header.digest[:16]}: {header.covered} of"
+        f" {header.space} inputs, {header.differing} of them not correctly rounded; {came['device']}, MODE"
+        f" {came['mode']}." + ("" if header.complete else " Other inputs follow the rules beside this one.")
+    )
+    if measured is not None:
+        return Rule(f"transcendental.table.{mnemonic}", Evidence.measured, f"{measured}; {came['capture']}", text)
+    source = f"a table of the model's that it does not call measured; {came['capture']}"
+    return Rule(f"transcendental.table.{mnemonic}", Evidence.chosen, source, text)
 
 
-def _checked_table(mnemonic: str, results: Words) -> Words:
-    _check_mnemonic(mnemonic)
-    if results.dtype != np.uint32:
-        raise TypeError(
-            f"{mnemonic}: a table holds result bits as uint32, got {results.dtype}; use .view(numpy.uint32)"
-        )
-    if results.ndim != 1:
-        raise ValueError(f"{mnemonic}: a table is one-dimensional, ordered by input bits; got shape {results.shape}")
-    return np.ascontiguousarray(results)
-
-
-def _check_mnemonic(mnemonic: str) -> None:
+def check_mnemonic(mnemonic: str) -> None:
+    """Raises ValueError for what is no transcendental instruction with a native."""
     if mnemonic not in DEFAULTS:
         raise ValueError(
             f"{mnemonic!r} is no transcendental instruction modelled here; there are {', '.join(DEFAULTS)}"

@@ -15,7 +15,8 @@ from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
-from gfx950.arithmetic.native import Body, compiled, named
+from gfx950.arithmetic.native import Body, compiled, compiled_entry, named
+from gfx950.arithmetic.result_table import CHUNK_WORDS, CLOSE, WHOLE
 from gfx950.lanes import LANES
 
 MAGNITUDE, SIGN = np.uint32(0x7FFFFFFF), np.uint32(0x80000000)
@@ -286,39 +287,86 @@ def _load_word(typing_context: Any, address: Any, index: Any) -> Any:
 load_word: Any = intrinsic(_load_word)
 
 
-def range_body(lane_function: Callable[[Any], Any], address: int, first: int, length: int) -> Body:
-    """A native body: inputs first..first+length-1 from the words at `address`, the others by lane_function."""
+@compiled
+def folded(word: Any, period: Any) -> Any:
+    """(where, binades, sign) of an f32 input: a normal number whose results follow from [1, 2^period) is 2^binades
+    times the number with bits `where`, and the sign is apart where the function is odd (period 1); others are
+    themselves."""
+    bits = np.uint32(word)
+    magnitude = np.int64(bits & MAGNITUDE)
+    sign = np.uint32(bits & SIGN) if period == 1 else ZERO
+    follows = (magnitude >= 0x00800000) & (magnitude < 0x7F800000) & (np.uint32(bits ^ sign) == magnitude)
+    binades = ((magnitude >> 23) - 127) // period * period if follows else np.int64(0)
+    where = np.uint32(magnitude - (binades << 23)) if follows else bits
+    return where, binades, sign if follows else ZERO
 
-    def body(inputs: Any, outputs: Any, parameters: Any) -> None:
-        for lane in range(LANES):
-            bits = inputs[lane]
-            index = np.int64(bits) - first
-            known = (index >= 0) & (index < length)
-            outputs[lane] = load_word(address, index) if known else lane_function(bits)
 
-    return body
+@compiled
+def scaled(result: Any, binades: Any, sign: Any) -> Any:
+    """A normal f32 result of positive sign moved by powers of two and given a sign; below 2^-126 it is zero."""
+    bits = np.int64(result) + (binades << 23)
+    return np.uint32(sign | (np.uint32(bits) if bits >= 0x00800000 else ZERO))
 
 
-def binade_body(lane_function: Callable[[Any], Any], address: int, period: int, slope: int) -> Body:
-    """A native body for f(x * 2^period) = f(x) * 2^slope: the words at `address` are f of [1, 2^period), in order.
+@compiled
+def exception_of(address: Any, first: Any, count: Any, place: Any) -> Any:
+    """The result beside `place` among `count` ascending places, which lie from word `first` on before the results."""
+    low, high = np.int64(0), np.int64(count)
+    while high - low > 1:
+        middle = (low + high) >> 1
+        if np.int64(load_word(address, first + middle)) <= place:
+            low = middle
+        else:
+            high = middle
+    return load_word(address, first + count + low)
 
-    Zeros, subnormals, infinities, NaNs, and negative inputs where f is not odd, go to lane_function. Results below
-    2^-126 are zero.
+
+@compiled
+def table_result(address: Any, chunk_bits: Any, where: Any, plain: Any) -> Any:
+    """The result for input bits `where` in the words of a `result_table.ResultTable`; plain: the default's result."""
+    directory = CHUNK_WORDS * (np.int64(where) >> chunk_bits)
+    kind = load_word(address, directory)
+    first = np.int64(load_word(address, directory + 1))
+    size = np.int64(1) << chunk_bits
+    place = np.int64(where) & (size - 1)
+    if kind == WHOLE:
+        return load_word(address, first + place)
+    if kind != CLOSE:
+        return np.uint32(plain)
+    code = (load_word(address, first + (place >> 4)) >> np.uint32(2 * (place & 15))) & np.uint32(3)
+    if code == 3:
+        return exception_of(address, first + (size >> 4), np.int64(load_word(address, directory + 2)), place)
+    return np.uint32(plain + (code & np.uint32(1)) - (code >> np.uint32(1)))
+
+
+def table_body(
+    lane_function: Callable[[Any], Any], address: int, chunk_bits: int, space: int, period: int, slope: int
+) -> Body:
+    """A native body: the results of lane_function as the table whose words are at `address` corrects them.
+
+    space: the number of input codes; higher bits of the input do not count. period: 0 for a table that has every
+    binade by itself, else f(x * 2^period) = f(x) * 2^slope (`result_table.SCALING`).
     """
-    odd = period == 1
+    mask = np.uint32(space - 1)
 
     def body(inputs: Any, outputs: Any, parameters: Any) -> None:
         for lane in range(LANES):
-            bits = inputs[lane]
-            magnitude = np.int64(bits & MAGNITUDE)
-            sign = np.uint32(bits & SIGN)
-            normal = (magnitude >= 0x00800000) & (magnitude < 0x7F800000) & (odd | (sign == 0))
-            if normal:
-                periods = ((magnitude >> 23) - 127) // period
-                index = magnitude - ((127 + periods * period) << 23)
-                scaled = np.int64(load_word(address, index)) + ((slope * periods) << 23)
-                outputs[lane] = sign | (np.uint32(scaled) if scaled >= 0x00800000 else ZERO)
-            else:
-                outputs[lane] = lane_function(bits)
+            bits = np.uint32(inputs[lane] & mask)
+            outputs[lane] = table_result(address, chunk_bits, bits, lane_function(bits))
 
-    return body
+    def repeating_body(inputs: Any, outputs: Any, parameters: Any) -> None:
+        for lane in range(LANES):
+            bits = np.uint32(inputs[lane])
+            where, binades, sign = folded(bits, period)
+            result = table_result(address, chunk_bits, where, lane_function(where))
+            outputs[lane] = scaled(result, slope * (binades // period), sign) if where != bits else result
+
+    return repeating_body if period else body
+
+
+@compiled_entry
+def fnv_words(words: Any, digest: Any, factor: Any) -> Any:
+    """Digest of words, one after another: exclusive or, then a product modulo 2^64."""
+    for word in words:
+        digest = (digest ^ np.uint64(word)) * factor
+    return digest

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gfx950.arithmetic import transcendental
+from gfx950.arithmetic.transcendental import DEFAULTS
 from gfx950.evidence import Evidence, rule
 from gfx950.isa.lane_arithmetic import (
     ARITHMETIC,
@@ -78,9 +78,10 @@ FRACTION_F16 = rule(
 APPROXIMATE_F64 = rule(
     "valu.transcendental_f64",
     Evidence.chosen,
-    "the manual gives V_RCP_F64, V_RSQ_F64 and V_SQRT_F64 an accuracy, no bits; LLVM refines their results",
-    "Correctly rounded to nearest even (V_RSQ_F64: square root, then quotient) whatever MODE's rounding field says;"
-    " denormals by MODE.",
+    "CDNA4 ISA 12.8 promises of V_RCP_F64, V_RSQ_F64 and V_SQRT_F64 only 2^29 ULP, some 24 bits, and that denormals are"
+    " supported; LLVM refines the results; published exact models of RDNA3 and RDNA4 give 34 bits, gfx950 is not known",
+    "V_RCP_F64 and V_SQRT_F64 are correctly rounded to nearest even, V_RSQ_F64 is the rounded quotient of 1 and the"
+    " rounded square root: more bits than the unit promises. MODE's rounding field does not count; denormals by MODE.",
 )
 LEGACY = rule(
     "transcendental.legacy",
@@ -115,7 +116,7 @@ MOV_B64_LITERAL = rule(
 
 def native_f32(name: str, value: F32) -> F32:
     """An f32 function by the name of its native (gfx950.arithmetic.transcendental)."""
-    return F32(value.engine, value.engine.native(name, [value.raw], 0)[0])
+    return F32(value.engine, value.engine.native(DEFAULTS[name].name, [value.raw], 0)[0])
 
 
 def native_turns(name: str, value: F32) -> F32:
@@ -127,7 +128,7 @@ def native_f16(name: str, value: F16) -> F16:
     """An f16 function by the name of its native, which works on 32-bit lanes and leaves MODE's denormals to this."""
     engine = value.engine
     wide = as_input(value).bits(U16).to(U32)
-    return as_output(U32(engine, engine.native(name, [wide.raw], 0)[0]).to(U16).bits(F16))
+    return as_output(U32(engine, engine.native(DEFAULTS[name].name, [wide.raw], 0)[0]).to(U16).bits(F16))
 
 
 # ---- moves -----------------------------------------------------------------------------------------------------------
@@ -466,104 +467,104 @@ def v_screen_partition_4se_b32(src0: B32) -> U32:
 # ---- transcendental --------------------------------------------------------------------------------------------------
 
 
-@vop1("v_exp_f32", 32, intrinsic="llvm.amdgcn.exp2.f32", rules=tuple(transcendental.rules("v_exp_f32")))
+@vop1("v_exp_f32", 32, intrinsic="llvm.amdgcn.exp2.f32")
 def v_exp_f32(src0: F32) -> F32:
     """2 to the power S0. [12.8]"""
     return native_f32("v_exp_f32", src0)
 
 
-@vop1("v_log_f32", 33, intrinsic="llvm.amdgcn.log.f32", rules=tuple(transcendental.rules("v_log_f32")))
+@vop1("v_log_f32", 33, intrinsic="llvm.amdgcn.log.f32")
 def v_log_f32(src0: F32) -> F32:
     """Logarithm to base 2. [12.8]"""
     return native_f32("v_log_f32", src0)
 
 
-@vop1("v_rcp_f32", 34, intrinsic="llvm.amdgcn.rcp.f32", rules=tuple(transcendental.rules("v_rcp_f32")))
+@vop1("v_rcp_f32", 34, intrinsic="llvm.amdgcn.rcp.f32")
 def v_rcp_f32(src0: F32) -> F32:
     """1 / S0, approximate. [12.8]"""
     return native_f32("v_rcp_f32", src0)
 
 
-@vop1("v_rcp_iflag_f32", 35, rules=tuple(transcendental.rules("v_rcp_f32")))
+@vop1("v_rcp_iflag_f32", 35)
 def v_rcp_iflag_f32(src0: F32) -> F32:
     """1 / S0, approximate; differs from V_RCP_F32 in exceptions only. [12.8]"""
-    return native_f32("v_rcp_f32", src0)
+    return native_f32("v_rcp_iflag_f32", src0)
 
 
-@vop1("v_rsq_f32", 36, intrinsic="llvm.amdgcn.rsq.f32", rules=tuple(transcendental.rules("v_rsq_f32")))
+@vop1("v_rsq_f32", 36, intrinsic="llvm.amdgcn.rsq.f32")
 def v_rsq_f32(src0: F32) -> F32:
     """1 / square root, approximate. [12.8]"""
     return native_f32("v_rsq_f32", src0)
 
 
-@vop1("v_sqrt_f32", 39, intrinsic="llvm.amdgcn.sqrt.f32", rules=tuple(transcendental.rules("v_sqrt_f32")))
+@vop1("v_sqrt_f32", 39, intrinsic="llvm.amdgcn.sqrt.f32")
 def v_sqrt_f32(src0: F32) -> F32:
     """Square root, approximate. [12.8]"""
     return native_f32("v_sqrt_f32", src0)
 
 
-@vop1("v_sin_f32", 41, intrinsic="llvm.amdgcn.sin.f32", rules=tuple(transcendental.rules("v_sin_f32")))
+@vop1("v_sin_f32", 41, intrinsic="llvm.amdgcn.sin.f32")
 def v_sin_f32(src0: F32) -> F32:
     """Sine of S0 turns. [12.8]"""
     return native_turns("v_sin_f32", src0)
 
 
-@vop1("v_cos_f32", 42, intrinsic="llvm.amdgcn.cos.f32", rules=tuple(transcendental.rules("v_cos_f32")))
+@vop1("v_cos_f32", 42, intrinsic="llvm.amdgcn.cos.f32")
 def v_cos_f32(src0: F32) -> F32:
     """Cosine of S0 turns. [12.8]"""
     return native_turns("v_cos_f32", src0)
 
 
-@vop1("v_exp_legacy_f32", 75, rules=(LEGACY, *transcendental.rules("v_exp_f32")))
+@vop1("v_exp_legacy_f32", 75, rules=(LEGACY,))
 def v_exp_legacy_f32(src0: F32) -> F32:
     """2 to the power S0. [12.8, rule transcendental.legacy]"""
     return native_f32("v_exp_f32", src0)
 
 
-@vop1("v_log_legacy_f32", 76, rules=(LEGACY, *transcendental.rules("v_log_f32")))
+@vop1("v_log_legacy_f32", 76, rules=(LEGACY,))
 def v_log_legacy_f32(src0: F32) -> F32:
     """Logarithm to base 2. [12.8, rule transcendental.legacy]"""
     return native_f32("v_log_f32", src0)
 
 
-@vop1("v_rcp_f16", 61, intrinsic="llvm.amdgcn.rcp.f16", rules=(*transcendental.rules("v_rcp_f16"), FP16_OVFL))
+@vop1("v_rcp_f16", 61, intrinsic="llvm.amdgcn.rcp.f16", rules=(FP16_OVFL,))
 def v_rcp_f16(src0: F16) -> F16:
     """1 / S0; that of 0 is a true infinity. [12.8]"""
     result = native_f16("v_rcp_f16", src0)
     return (src0 == 0.0).select(result, limited(result, src0))
 
 
-@vop1("v_sqrt_f16", 62, intrinsic="llvm.amdgcn.sqrt.f16", rules=tuple(transcendental.rules("v_sqrt_f16")))
+@vop1("v_sqrt_f16", 62, intrinsic="llvm.amdgcn.sqrt.f16")
 def v_sqrt_f16(src0: F16) -> F16:
     """Square root. [12.8]"""
     return native_f16("v_sqrt_f16", src0)
 
 
-@vop1("v_rsq_f16", 63, intrinsic="llvm.amdgcn.rsq.f16", rules=tuple(transcendental.rules("v_rsq_f16")))
+@vop1("v_rsq_f16", 63, intrinsic="llvm.amdgcn.rsq.f16")
 def v_rsq_f16(src0: F16) -> F16:
     """1 / square root. [12.8]"""
     return native_f16("v_rsq_f16", src0)
 
 
-@vop1("v_log_f16", 64, rules=tuple(transcendental.rules("v_log_f16")))
+@vop1("v_log_f16", 64)
 def v_log_f16(src0: F16) -> F16:
     """Logarithm to base 2. [12.8]"""
     return native_f16("v_log_f16", src0)
 
 
-@vop1("v_exp_f16", 65, rules=(*transcendental.rules("v_exp_f16"), FP16_OVFL))
+@vop1("v_exp_f16", 65, rules=(FP16_OVFL,))
 def v_exp_f16(src0: F16) -> F16:
     """2 to the power S0. [12.8]"""
     return limited(native_f16("v_exp_f16", src0), src0)
 
 
-@vop1("v_sin_f16", 73, intrinsic="llvm.amdgcn.sin.f16", rules=tuple(transcendental.rules("v_sin_f16")))
+@vop1("v_sin_f16", 73, intrinsic="llvm.amdgcn.sin.f16")
 def v_sin_f16(src0: F16) -> F16:
     """Sine of S0 turns. [12.8]"""
     return native_f16("v_sin_f16", src0)
 
 
-@vop1("v_cos_f16", 74, intrinsic="llvm.amdgcn.cos.f16", rules=tuple(transcendental.rules("v_cos_f16")))
+@vop1("v_cos_f16", 74, intrinsic="llvm.amdgcn.cos.f16")
 def v_cos_f16(src0: F16) -> F16:
     """Cosine of S0 turns. [12.8]"""
     return native_f16("v_cos_f16", src0)

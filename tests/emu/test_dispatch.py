@@ -9,6 +9,8 @@ from kernel_builds import compile_c, compile_for_host
 
 from emu.dispatch import Device, RunOptions
 from emu.geometry import Geometry
+from gfx950.arithmetic.result_table import write_table
+from gfx950.models import make_model
 
 # uint32 f(uint32 x, uint32 i): x the input of work-item i. Both sides compile the very same text.
 FUNCTIONS = """
@@ -247,17 +249,16 @@ def test_a_watchpoint_names_the_last_writer(engine):
     assert report.watch.instruction.startswith("global_store_dword")
 
 
-def test_a_table_that_replaces_a_model_reaches_code_that_was_translated_before():
-    from gfx950.arithmetic.transcendental import use_default, use_table
-
+@pytest.mark.parametrize("engine", ["host", "numpy"])
+def test_a_table_of_results_reaches_code_that_was_translated_before(tmp_path, engine):
+    one, nine = (np.array([value], np.float32).view(np.uint32) for value in (1.0, 9.5))
+    write_table(tmp_path / "exp", "v_exp_f32", [(int(one[0]), nine)], device="none", capture="none", mode="0")
+    captured = make_model("captured", tables={"v_exp_f32": tmp_path / "exp"})
     text = "KERNEL k(GLOBAL float *x) { x[ITEM] = __builtin_amdgcn_exp2f(x[ITEM]); }"
     kernel = Device().load(compile_c(text, "-O2"))["k"][1, 64]
-    one, plain, replaced = np.ones(64, np.float32), np.ones(64, np.float32), np.ones(64, np.float32)
-    kernel(plain)
-    try:
-        use_table("v_exp_f32", np.array([np.float32(9.5).view(np.uint32)]), int(one.view(np.uint32)[0]))
-        kernel(replaced)
-    finally:
-        use_default("v_exp_f32")
-    kernel(one)
-    assert (plain[0], replaced[0], one[0]) == (2.0, 9.5, 2.0)
+    found = []
+    for model in (None, captured, "gfx950"):
+        x = np.ones(64, np.float32)
+        kernel(x, options=RunOptions(engine=engine, model=model))
+        found.append(x[0])
+    assert found == [2.0, 9.5, 2.0]

@@ -14,6 +14,7 @@ from codegen.ir import Program
 from codegen.llvm_text import EmitError
 
 CPU = "gfx950"
+INLINE_ASSEMBLY = " asm sideeffect "
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,10 @@ def compile_kernels(programs: Sequence[Program], optimize: bool = True) -> Compi
 
 
 def compile_text(llvm_ir: str, kernels: Sequence[str], optimize: bool = True) -> Compiled:
-    """Compiles LLVM text that defines `kernels`. Raises EmitError with LLVM's words where the text is wrong."""
+    """Compiles LLVM text that defines `kernels`. Raises EmitError with LLVM's words where the text is wrong.
+
+    Text with inline assembly goes through a clang: codegen.clang.NoClang where there is none.
+    """
     import llvmlite.binding as llvm
 
     machine = _target_machine()
@@ -75,6 +79,11 @@ def compile_text(llvm_ir: str, kernels: Sequence[str], optimize: bool = True) ->
         raise EmitError(f"LLVM refuses the module: {problem}") from problem
     if optimize:
         _run_passes(module, machine)
+    if INLINE_ASSEMBLY in llvm_ir:
+        from codegen.clang import compile_with_clang
+
+        assembly, target = compile_with_clang(str(module))
+        return Compiled(llvm_ir, assembly, target, _all_resources(assembly, kernels))
     # Code generation rewrites the module it is given, so each output gets its own copy.
     assembly = machine.emit_assembly(module.clone())
     return Compiled(llvm_ir, assembly, machine.emit_object(module), _all_resources(assembly, kernels))

@@ -1,14 +1,14 @@
 """LLVM AMDGPU text of traced programs: one scalar-per-lane function a kernel.
 
 Nothing here may change a bit: no fast-math flags, no contraction, denormals kept. Raw bits are iN values; floats are
-bitcasts around the operation, which LLVM removes. Inline assembly cannot be emitted in this process, only intrinsics.
+bitcasts around the operation, which LLVM removes. Exact instructions are inline assembly (codegen.emit_exact).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from codegen import lane_moves
+from codegen import emit_exact, lane_moves
 from codegen.intrinsics import emit_instruction
 from codegen.ir import Block, Op, Program
 from codegen.llvm_text import FLOATS, LANE_FLOATS, EmitError, FunctionText, ModuleText, integer_type
@@ -345,6 +345,7 @@ _EMITTERS: dict[str, Callable[[FunctionText, Op], None]] = {
     **dict.fromkeys(("sitofp", "uitofp"), _emit_to_float),
     **dict.fromkeys(("fptosi", "fptoui"), _emit_to_integer),
     **lane_moves.EMITTERS,
+    **emit_exact.EMITTERS,
     "load": _emit_read,
     "lds_read": _emit_read,
     "store": _emit_write,

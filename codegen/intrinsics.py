@@ -7,6 +7,7 @@ from typing import Any
 
 from codegen.ir import Op, instruction_of
 from codegen.llvm_text import LANE_FLOATS, EmitError, FunctionText
+from codegen.matrix_intrinsics import matrix_intrinsics
 from gfx950.isa.registry import Instruction
 from gfx950.lanes import Lanes, Words
 
@@ -164,52 +165,6 @@ def _lane_push(name: str) -> Irregular:
     return emit_push
 
 
-def _mfma(name: str, operand: str, register: str) -> Irregular:
-    """Two operands of one type, an accumulator, and cbsz, abid, blgp (0 where the definition has none)."""
-
-    def emit_mfma(f: FunctionText, op: Op, operands: dict[str, Any]) -> None:
-        ab = [(operand, f.operand(operands[n], operand)) for n in ("src0", "src1")]
-        zeros = [("i32", str(operands.get(n, 0))) for n in ("cbsz", "abid", "blgp")]
-        arguments = [*ab, (register, f.operand(operands["src2"], register)), *zeros]
-        f.spread(op.results, f.temporary(f.call(name, register, arguments, (3, 4, 5))), register)
-
-    return emit_mfma
-
-
-def _mfma_scale(shape: str, register: str) -> Irregular:
-    """Two operands of 8 registers with their format and scale; the scale's byte is chosen by the two op_sel bits.
-
-    The unscaled form is the same intrinsic with both scales the constant 0.
-    """
-    name = f"llvm.amdgcn.mfma.scale.f32.{shape}.f8f6f4.v8i32.v8i32"
-
-    def emit_mfma(f: FunctionText, op: Op, operands: dict[str, Any]) -> None:
-        ab = [("<8 x i32>", f.operand(operands[n], "<8 x i32>")) for n in ("src0", "src1")]
-        formats = [("i32", str(operands[n])) for n in ("cbsz", "blgp")]
-        low, high = operands.get("scale_op_sel", 0), operands.get("scale_op_sel_hi", 0)
-        scales: list[tuple[str, str]] = []
-        for bit, scale in enumerate(("scale_a", "scale_b")):
-            byte = (low >> bit & 1) | (high >> bit & 1) << 1
-            scales += [("i32", str(byte)), ("i32", f.use(operands[scale][0]) if scale in operands else "0")]
-        arguments = [*ab, (register, f.operand(operands["src2"], register)), *formats, *scales]
-        f.spread(op.results, f.temporary(f.call(name, register, arguments, (3, 4, 5, 7))), register)
-
-    return emit_mfma
-
-
-# What follows `llvm.amdgcn.mfma.f32.` and the type of the two operands, by shape and type.
-_F16_OPERANDS = {
-    ("16x16x16", "f16"): ("16x16x16f16", "<4 x half>"),
-    ("32x32x8", "f16"): ("32x32x8f16", "<4 x half>"),
-    ("16x16x16", "bf16"): ("16x16x16bf16.1k", "<4 x i16>"),
-    ("32x32x8", "bf16"): ("32x32x8bf16.1k", "<4 x i16>"),
-    ("16x16x32", "f16"): ("16x16x32.f16", "<8 x half>"),
-    ("32x32x16", "f16"): ("32x32x16.f16", "<8 x half>"),
-    ("16x16x32", "bf16"): ("16x16x32.bf16", "<8 x bfloat>"),
-    ("32x32x16", "bf16"): ("32x32x16.bf16", "<8 x bfloat>"),
-}
-
-
 # Operand type of the dot products and of their sum; all end in the clamp bit.
 _DOT_OPERANDS = {
     "v_dot2_f32_f16": ("llvm.amdgcn.fdot2", "<2 x half>", "float"),
@@ -228,23 +183,20 @@ def _dot_products() -> dict[str, Irregular]:
     return {n: _typed(name, total, (pair, pair, total), clamp) for n, (name, pair, total) in _DOT_OPERANDS.items()}
 
 
-def _accumulator(shape: str) -> str:
-    return "<4 x float>" if shape.startswith("16x16") else "<16 x float>"
+def _transposed_read(name: str, register: str) -> Irregular:
+    """A read of LDS that transposes elements among lanes, by pointer."""
+
+    def emit_read(f: FunctionText, op: Op, operands: dict[str, Any]) -> None:
+        pointer = f.lds_pointer(operands["addr"][0])
+        pointer = f.temporary(f"getelementptr i8, ptr addrspace(3) {pointer}, i32 {operands['offset']}")
+        f.spread(op.results, f.temporary(f.call(name, register, [("ptr addrspace(3)", pointer)])), register)
+
+    return emit_read
 
 
-def _matrix_intrinsics() -> dict[str, Irregular]:
-    table: dict[str, Irregular] = {}
-    for shape in ("16x16x128", "32x32x64"):
-        for form in ("", "scale_"):
-            table[f"v_mfma_{form}f32_{shape}_f8f6f4"] = _mfma_scale(shape, _accumulator(shape))
-    for shape in ("16x16x32", "32x32x16"):
-        for a in ("fp8", "bf8"):
-            for b in ("fp8", "bf8"):
-                name = f"llvm.amdgcn.mfma.f32.{shape}.{a}.{b}"
-                table[f"v_mfma_f32_{shape}_{a}_{b}"] = _mfma(name, "i64", _accumulator(shape))
-    for (shape, kind), (name, operand) in _F16_OPERANDS.items():
-        table[f"v_mfma_f32_{shape}_{kind}"] = _mfma(f"llvm.amdgcn.mfma.f32.{name}", operand, _accumulator(shape))
-    return table
+def _swizzle(f: FunctionText, op: Op, operands: dict[str, Any]) -> None:
+    arguments = [("i32", f.use(operands["addr"][0])), ("i32", str(operands["offset"]))]
+    f.set(op.results[0], f.call("llvm.amdgcn.ds.swizzle", "i32", arguments, (1,)))
 
 
 _FLOAT_PAIR = ("float", "float")
@@ -277,5 +229,10 @@ IRREGULAR: dict[str, Irregular] = {
     "v_writelane_b32": _write_lane,
     "ds_permute_b32": _lane_push("llvm.amdgcn.ds.permute"),
     "ds_bpermute_b32": _lane_push("llvm.amdgcn.ds.bpermute"),
-    **_matrix_intrinsics(),
+    "ds_swizzle_b32": _swizzle,
+    "ds_read_b64_tr_b4": _transposed_read("llvm.amdgcn.ds.read.tr4.b64.v2i32", "<2 x i32>"),
+    "ds_read_b96_tr_b6": _transposed_read("llvm.amdgcn.ds.read.tr6.b96.v3i32", "<3 x i32>"),
+    "ds_read_b64_tr_b8": _transposed_read("llvm.amdgcn.ds.read.tr8.b64.v2i32", "<2 x i32>"),
+    "ds_read_b64_tr_b16": _transposed_read("llvm.amdgcn.ds.read.tr16.b64.v4i16", "<4 x i16>"),
+    **matrix_intrinsics(),
 }

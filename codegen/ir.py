@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from codegen.machine_text import NoSuchForm, Plan, plan
 from gfx950.isa.registry import Instruction, Parameter, lookup
 from gfx950.lanes import ACCESS_BYTES, LANES, PRIMITIVES, Lanes, Words
 
@@ -31,6 +32,10 @@ OPERATIONS = {
     "fmaximum": "NaN-propagating maximum, +0 above -0",
     "fminimum": "NaN-propagating minimum, -0 below +0",
     "inst": "the instruction `mnemonic` with static `immediates`",
+    "exact": "the instruction `mnemonic` with encoding `fields` and `extra` (DPP, SDWA), that and no other; `masked`: in"
+    " the lanes of the last operand; `old`: the operands before it are the results' old registers",
+    "set_mode": "MODE[7:0] and MODE[23] take those bits of a scalar, for the exact instructions that follow",
+    "clock": "a count that grows, 64 bits",
     "loop": "region(i, carried...) for i in start, start + step .. < stop",
     "branch": "the first region where the mask is set, the second elsewhere",
     "when": "the region where the mask is set",
@@ -109,6 +114,11 @@ class Program:
         """Waves of a workgroup."""
         return -(-self.block // LANES)
 
+    @functools.cached_property
+    def has_matrix_intrinsics(self) -> bool:
+        """Whether LLVM itself places matrix instructions in it."""
+        return any("mf" in op.attributes["mnemonic"] for op in self.operations() if op.name == "inst")
+
     def operations(self) -> Iterator[Op]:
         """Every operation, those of regions after their owner."""
         return _walk(self.body)
@@ -150,6 +160,21 @@ def verify(program: Program) -> None:
     if not 0 <= program.lds <= 163840:
         raise VerifyError(f"kernel {program.name}: lds is {program.lds} bytes; a workgroup has at most 163840")
     _Verifier(program).block(program.body, set())
+    _check_modes(program)
+
+
+def _check_modes(program: Program) -> None:
+    """Where MODE is changed, only exact instructions may depend on it: LLVM takes MODE to be the default."""
+    ops = list(program.operations())
+    if all(op.name != "set_mode" for op in ops):
+        return
+    for op in ops:
+        if op.name == "inst" or op.name in _FLOAT_NAMES:
+            raise breach(
+                op,
+                "depends on MODE, which this kernel changes, and LLVM may move or change it; call the instruction"
+                " (v_add_f32 ...) under @kernel(exact=True), or by exact(...)",
+            )
 
 
 class _Verifier:
@@ -217,6 +242,7 @@ _NARROWS = {"trunc", "fptrunc"}
 _FLOAT_RESULT = {"fpext", "fptrunc", "sitofp", "uitofp"}
 _FLOAT_OPERAND = {"fpext", "fptrunc", "fptosi", "fptoui", "feq", "flt", "fle", "funo"}
 _FLOAT_SAME = {"fadd", "fsub", "fmul", "fdiv", "fma", "fsqrt", "ffloor", "fceil", "ftrunc", "frint"}
+_FLOAT_NAMES = _FLOAT_RESULT | _FLOAT_OPERAND | _FLOAT_SAME | {"fmaximum", "fminimum"}
 _CONVERSIONS = _EXTENDS | _NARROWS | _FLOAT_RESULT | {"fptosi", "fptoui"}
 _ACROSS = {"gather": (32,), "readlane": (32,), "writelane": (32, None)}  # None: the width of the value
 
@@ -387,10 +413,37 @@ def _check_inst(op: Op, program: Program) -> None:
     except KeyError as missing:
         raise breach(op, f"names an unknown instruction: {missing.args[0]}") from missing
     _widths(op, lane_widths(instruction.parameters), lane_widths(instruction.results))
+    _check_lds(op, program, instruction)
     immediates = _attribute(op, "immediates", dict)
     wanted = {p.name for p in instruction.parameters if p.kind is int}
     if set(immediates) != wanted or not all(isinstance(v, int) for v in immediates.values()):
         raise breach(op, f"({mnemonic}) has immediates {immediates}, expected integers named {sorted(wanted)}")
+
+
+def exact_plan(op: Op) -> Plan:
+    """The plan of an `exact` operation, or of an `inst` that reads LDS."""
+    attributes = op.attributes
+    if op.name == "inst":
+        return plan(attributes["mnemonic"], tuple(sorted(attributes["immediates"].items())))
+    return plan(attributes["mnemonic"], attributes["fields"], attributes["extra"], attributes["masked"])
+
+
+def _check_exact(op: Op, program: Program) -> None:
+    _attribute(op, "mnemonic", str)
+    try:
+        form = exact_plan(op)
+    except (KeyError, NoSuchForm) as problem:
+        raise breach(op, f"cannot be made: {problem.args[0]}") from problem
+    results = [w for r in form.results for w in r.widths]
+    old = [w for r in form.untied if op.attributes["old"] for w in r.widths]
+    operands = [*(w for s in form.sources for w in s.widths), *old, *([1] if op.attributes["masked"] else [])]
+    _widths(op, operands, results)
+    _check_lds(op, program, form.instruction)
+
+
+def _check_lds(op: Op, program: Program, instruction: Instruction) -> None:
+    if not program.lds and any(p.place == "lds" for p in instruction.parameters):
+        raise breach(op, "uses LDS, but the kernel has none: state @kernel(lds=bytes)")
 
 
 _CHECKS: dict[str, Callable[[Op, Program], None]] = {
@@ -408,6 +461,9 @@ _CHECKS: dict[str, Callable[[Op, Program], None]] = {
     "fmaximum": _check_maximum,
     "fminimum": _check_maximum,
     "inst": _check_inst,
+    "exact": _check_exact,
+    "set_mode": lambda op, program: _widths(op, (32,), ()),
+    "clock": lambda op, program: _widths(op, (), (64,)),
     "loop": _check_loop,
     "branch": _check_branch,
     "when": _check_when,

@@ -153,8 +153,13 @@ def _emit_ballot(f: FunctionText, op: Op) -> None:
 
 
 def _emit_lanes_of(f: FunctionText, op: Op) -> None:
+    set_lanes_of(f, op.results[0], f.use(op.operands[0]))
+
+
+def set_lanes_of(f: FunctionText, value: Value, bits: str) -> None:
+    """Defines a mask by the bits of a 64-bit scalar."""
     lane = f.temporary(f"zext i32 {_lane(f)} to i64")
-    f.set(op.results[0], f"trunc i64 {f.temporary(f'lshr i64 {f.use(op.operands[0])}, {lane}')} to i1")
+    f.set(value, f"trunc i64 {f.temporary(f'lshr i64 {bits}, {lane}')} to i1")
 
 
 def _emit_splat(f: FunctionText, op: Op) -> None:

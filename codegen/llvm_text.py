@@ -16,6 +16,15 @@ class EmitError(ValueError):
     """A program that cannot be said in LLVM; the message names the source line and the operation."""
 
 
+@dataclass(frozen=True)
+class Operand:
+    """One operand of inline assembly. text: of an input, the value."""
+
+    kind: str
+    constraint: str
+    text: str = ""
+
+
 @dataclass
 class ModuleText:
     """Text that functions share: the declarations of intrinsics, sorted when printed."""
@@ -82,6 +91,23 @@ class FunctionText:
         kinds = [f"{kind} immarg" if i in immediate else kind for i, (kind, _) in enumerate(arguments)]
         self.module.intrinsic(name, result, kinds)
         return f"call {result} @{name}({', '.join(f'{kind} {text}' for kind, text in arguments)})"
+
+    def assembly(self, lines: Sequence[str], outputs: Sequence[Operand], inputs: Sequence[Operand]) -> list[str]:
+        """Inline assembly, kept in order with all other. The lines name operands $0, $1 .. outputs first. Returns the
+        outputs' names."""
+        kinds = [o.kind for o in outputs]
+        result = "void" if not kinds else kinds[0] if len(kinds) == 1 else f"{{ {', '.join(kinds)} }}"
+        constraints = ",".join(o.constraint for o in (*outputs, *inputs))
+        given = ", ".join(f"{o.kind} {o.text}" for o in inputs)
+        text = "\\0A\\09".join(lines)
+        call = f'call {result} asm sideeffect "{text}", "{constraints}"({given})'
+        if not kinds:
+            self.line(call)
+            return []
+        made = self.temporary(call)
+        if len(kinds) == 1:
+            return [made]
+        return [self.temporary(f"extractvalue {result} {made}, {i}") for i in range(len(kinds))]
 
     def cast(self, text: str, source: str, target: str) -> str:
         """A bitcast where the types differ."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import gfx950.isa.registry
 import gfx950.lanes
+from codegen.exact import record_exact
 from codegen.intrinsics import has_intrinsic
 from codegen.ir import Argument, Block, Op, Program, Value, verify
 from gfx950.isa.registry import Instruction, Parameter
@@ -20,6 +21,7 @@ _ROOT = Path(__file__).resolve().parent.parent
 _MACHINERY = {
     str(Path(__file__).resolve()),
     str(_ROOT / "codegen" / "language.py"),
+    str(_ROOT / "codegen" / "exact.py"),
     str(Path(gfx950.lanes.__file__).resolve()),
     str(Path(gfx950.isa.registry.__file__).resolve()),
     str(Path(sys.modules["contextlib"].__file__ or "").resolve()),
@@ -29,13 +31,18 @@ _MEMORY_PLACES = ("lds", "global", "scalar_memory")
 _STATE_PLACES = ("scc", "pc", "m0")
 
 
+class NotTraceable(TypeError):
+    """A body whose operations the language does not have: its instruction must be recorded itself."""
+
+
 class Tracer:
     """The engine of traced values: raw values are `codegen.ir.Value`, every primitive appends an operation."""
 
     traces = True
     mode = Mode()
 
-    def __init__(self) -> None:
+    def __init__(self, exact: bool = False) -> None:
+        self.exact = exact  # whether every instruction called is emitted as itself
         self.blocks = [Block()]
         self._constants: dict[tuple[int, int], Value] = {}
         self._constant_ops: list[Op] = []
@@ -65,17 +72,22 @@ class Tracer:
         return result
 
     def native(self, name: str, inputs: Sequence[Raw], parameters: int) -> list[Raw]:
-        """Not traceable: an instruction with a native body is recorded as itself, which needs an intrinsic."""
-        raise TypeError(
-            f"{self.where()}: the native body {name!r} cannot be traced into a kernel; its instruction needs an LLVM"
-            " intrinsic in its definition, so that the instruction itself is recorded"
+        """Not traceable: an instruction with a native body is recorded as itself."""
+        raise NotTraceable(
+            f"{self.where()}: the native body {name!r} cannot be traced into a kernel; call its instruction, which is"
+            " recorded as itself"
         )
 
     def trace_instruction(self, instruction: Instruction, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Records an instruction call; one without an intrinsic is traced through its body, which means the same."""
+        """Records an instruction call; one without an intrinsic is traced through its body, which means the same.
+
+        In an exact kernel, and where the body cannot be traced, exactly this instruction is recorded.
+        """
+        if self.exact or instruction.packed:
+            return record_exact(self, instruction, args, kwargs)
         bound = self._bind(instruction, args, kwargs)
         if not has_intrinsic(instruction):
-            return instruction.body(*(self._implicit(p, bound) for p in instruction.parameters))
+            return self._trace_body(instruction, bound)
         operands: list[Value] = []
         immediates: dict[str, int] = {}
         for parameter in instruction.parameters:
@@ -89,6 +101,15 @@ class Tracer:
         attributes = {"mnemonic": instruction.name, "immediates": immediates}
         self.record(Op("inst", tuple(operands), tuple(v for r in results for v in raws(r)), attributes))
         return results[0] if len(results) == 1 else results or None
+
+    def _trace_body(self, instruction: Instruction, bound: dict[str, Any]) -> Any:
+        try:
+            with self.region() as region:
+                made = instruction.body(*(self._implicit(p, bound) for p in instruction.parameters))
+        except NotTraceable:
+            return record_exact(self, instruction, (), bound)
+        self.blocks[-1].ops += region.ops
+        return made
 
     def _implicit(self, parameter: Parameter, bound: dict[str, Any]) -> Any:
         """A parameter of a traced body: MODE, EXEC, or what the caller gave."""
@@ -138,7 +159,7 @@ class Tracer:
 
     def _bind(self, instruction: Instruction, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """Arguments by parameter name, each of the parameter's type."""
-        asked = [p for p in instruction.parameters if p.kind is not Mode and p.place != "exec"]
+        asked = [p for p in instruction.parameters if not is_implicit(p)]
         self._refuse(instruction)
         if len(args) > len(asked):
             raise self._bad(instruction, f"takes {len(asked)} operands, got {len(args)}")
@@ -158,14 +179,12 @@ class Tracer:
 
     def _refuse(self, instruction: Instruction) -> None:
         for parameter in (*instruction.parameters, *instruction.results):
-            if parameter.place in _MEMORY_PLACES:
+            if parameter.place in _MEMORY_PLACES and not has_intrinsic(instruction):
                 raise self._bad(instruction, "touches memory: in a kernel write load, store, lds_read or lds_write")
             if parameter.place in _STATE_PLACES:
                 raise self._bad(instruction, f"uses the register {parameter.place}, which kernels cannot name")
         if instruction.flow:
             raise self._bad(instruction, "steers the wave: in a kernel write loop, branch, when or barrier")
-        if instruction.packed:
-            raise self._bad(instruction, "is packed: its body means one half; write the two halves with operators")
 
     def _operand(self, instruction: Instruction, parameter: Parameter, value: Any) -> Any:
         kind = parameter.kind
@@ -198,6 +217,11 @@ class Tracer:
         return kind(self, self.value(kind.width))
 
 
+def is_implicit(parameter: Parameter) -> bool:
+    """Whether a parameter is not a caller's to give: MODE, EXEC, a memory."""
+    return parameter.kind is Mode or parameter.place == "exec" or parameter.place in _MEMORY_PLACES
+
+
 def raws(value: Any) -> list[Value]:
     """The IR values behind a lane value or a run of registers."""
     return [w.raw for w in value.words] if isinstance(value, Words) else [value.raw]
@@ -226,7 +250,7 @@ def trace(kernel: Any) -> Program:
     """Runs the kernel function once on traced arguments and returns its verified program."""
     if not hasattr(kernel, "function"):
         raise TypeError(f"trace takes what @kernel(block=...) makes of a function, got {kernel!r}")
-    tracer = Tracer()
+    tracer = Tracer(kernel.attributes.get("exact", False))
     _ACTIVE.append(tracer)
     try:
         returned = kernel.function(*(_argument(tracer, index, a) for index, a in enumerate(kernel.arguments)))

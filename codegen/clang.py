@@ -1,0 +1,86 @@
+"""Compiles LLVM text that holds inline assembly, which LLVM inside this process has no parser for, with a clang.
+
+Any clang of LLVM 22 with the AMDGPU target will do: that of ROCm, one on PATH, or the one in the ziglang package.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+from codegen.llvm_text import EmitError
+
+TIMEOUT_SECONDS = 600
+FLAGS = (
+    "-target", "amdgcn-amd-amdhsa", "-mcpu=gfx950", "-nogpulib", "-x", "ir", "-O3", "-Xclang", "-disable-llvm-passes",
+)  # fmt: skip
+
+
+class NoClang(RuntimeError):
+    """No clang on this machine; the message lists the places tried and what to install."""
+
+
+def _candidates() -> Iterator[tuple[str, list[str] | None]]:
+    """Every place a clang may be, best first: what the place is called, and the command when it is there."""
+    rocm = os.environ.get("ROCM_PATH")
+    for root in [*([rocm] if rocm else []), "/opt/rocm"]:
+        program = Path(root, "llvm", "bin", "clang")
+        yield str(program), [str(program)] if os.access(program, os.X_OK) and program.is_file() else None
+    found = _ziglang()
+    yield "the Python package ziglang (python -m ziglang clang)", found
+    program_on_path = shutil.which("clang")
+    yield "clang on PATH", [program_on_path] if program_on_path else None
+
+
+def _ziglang() -> list[str] | None:
+    """The compiler inside the package, called without the Python in front of it."""
+    spec = find_spec("ziglang")
+    if spec is None or spec.origin is None:
+        return None
+    program = Path(spec.origin).parent / ("zig.exe" if os.name == "nt" else "zig")
+    return [str(program), "clang"] if program.is_file() else [sys.executable, "-m", "ziglang", "clang"]
+
+
+def find_clang() -> list[str]:
+    """The command of the first clang: $ROCM_PATH, /opt/rocm, the ziglang package, PATH. Raises NoClang."""
+    for _, command in _candidates():
+        if command:
+            return command
+    tried = "\n".join(f"  - {place}" for place, _ in _candidates())
+    raise NoClang(
+        f"exact instructions are inline assembly, and there is no clang to compile it with; tried:\n{tried}\n"
+        "Install ROCm's LLVM (and set ROCM_PATH), or run `pip install ziglang`."
+    )
+
+
+def compile_with_clang(llvm_ir: str) -> tuple[str, bytes]:
+    """The assembly and the object of a module, both generated at level 3 without further passes.
+
+    Raises NoClang, and EmitError with clang's words.
+    """
+    command = find_clang()
+    with tempfile.TemporaryDirectory(prefix="gfx950-clang-") as folder:
+        source, assembly, target = (Path(folder, name) for name in ("kernels.ll", "kernels.s", "kernels.o"))
+        source.write_text(llvm_ir)
+        _run([*command, *FLAGS, "-S", str(source), "-o", str(assembly)])
+        _run([*command, *FLAGS, "-c", str(source), "-o", str(target)])
+        return assembly.read_text(), target.read_bytes()
+
+
+def _run(arguments: list[str]) -> None:
+    shown = " ".join(arguments[:2])
+    try:
+        done = subprocess.run(arguments, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False)
+    except OSError as problem:
+        raise NoClang(f"the compiler `{shown}` could not be started: {problem}") from problem
+    except subprocess.TimeoutExpired as problem:
+        raise EmitError(f"the compiler `{shown}` did not finish in {TIMEOUT_SECONDS} seconds") from problem
+    if done.returncode != 0:
+        words = (done.stderr or done.stdout).strip() or "(it said nothing)"
+        raise EmitError(f"the compiler `{shown}` failed with status {done.returncode}:\n{words}")

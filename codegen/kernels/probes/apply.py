@@ -48,6 +48,11 @@ def registers_written(mnemonic: str) -> int:
     return sum(p.registers for p in lookup(mnemonic).results)
 
 
+def static_fields(mnemonic: str, given: Mapping[str, int]) -> dict[str, int]:
+    """Every static field of an instruction, 0 where none is given."""
+    return {p.name: given.get(p.name, 0) for p in lookup(mnemonic).parameters if p.kind is int}
+
+
 def operand(parameter: Parameter, words: list[U32]) -> Any:
     """Registers as the type of an operand."""
     whole = in_registers(words)
@@ -84,7 +89,7 @@ def apply_kernel(mnemonic: str, static: Static = (), with_mode: bool = False) ->
             words = words[parameter.registers :]
         if with_mode:
             language.set_mode_register(mode)
-        results = instruction(*given, **dict(static))
+        results = instruction(*given, **static_fields(mnemonic, dict(static)))
         to = outputs + item * (4 * LANES * registers_written(mnemonic)) + lane * 4
         results = results if isinstance(results, tuple) else (results,)
         for i, word in enumerate(word for result in results for word in words_of(result)):

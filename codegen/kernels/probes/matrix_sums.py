@@ -53,7 +53,7 @@ def _powers(variant: Variant, exponents: NDArray[np.int64], factor: float = 1.0)
     for power in range(q, b.high + 1):
         y = factor * 2.0**power
         if form.decode(form.encode(np.array(y))) == y:
-            return 2.0 ** np.clip(exponents - power, a.low, a.high), y
+            return np.exp2(np.clip(exponents - power, a.low, a.high).astype(np.float64)), y
     return None
 
 

@@ -178,10 +178,9 @@ def _places(mnemonic: str, operand: str, a_format: str | None, b_format: str | N
 
 def _put(places: Places, codes: Codes, words: Words) -> None:
     """Codes (tiles, rows, columns) into registers (tiles, registers, 64), into every block alike."""
-    values = codes[:, places.row, places.col].astype(np.uint64) >> places.shift.astype(np.uint64)
-    values = (values & ((np.uint64(1) << places.width.astype(np.uint64)) - np.uint64(1))) << places.low.astype(
-        np.uint64
-    )
+    shift, width, low = (n.astype(np.uint64) for n in (places.shift, places.width, places.low))
+    mask = np.left_shift(np.uint64(1), width) - np.uint64(1)
+    values = (codes[:, places.row, places.col].astype(np.uint64) >> shift & mask) << low
     for tile, row in enumerate(values.astype(np.uint32)):
         np.bitwise_or.at(words[tile], (places.register, places.lane), row)
 
@@ -192,7 +191,7 @@ def _one(format_: str) -> int:
 
 def encode(values: Any, format_: str) -> Codes:
     """Codes of numbers, to nearest even; i8 takes whole numbers."""
-    array = np.asarray(values, np.float64)
+    array: NDArray[Any] = np.asarray(values, np.float64)
     if format_ == "i8":
         return array.astype(np.int64).astype(np.uint8).astype(np.uint64)
     if format_ == "f64":

@@ -18,7 +18,7 @@ from codegen.language import Kernel, trace
 
 Array = NDArray[Any]
 # The modules that define probes, each with `PROBES`.
-MODULES = ("matrix_sums",)
+MODULES = ("matrix_sums", "matrix_values", "matrix_tiles")
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,12 +11,12 @@ import numpy as np
 from emu.engines import ENGINES
 from emu.errors import CodeObjectError, EmulatorError
 from gfx950 import terminal
-from gfx950.evidence import Evidence
+from gfx950.evidence import LEVELS, Evidence
 
 if TYPE_CHECKING:
     from emu.code_object import CodeObject
-    from emu.contained_rules import ContainedRules
-    from emu.dispatch import Device, Module, RunReport
+    from emu.contained_rules import KernelEvidence
+    from emu.dispatch import Device, LaunchableKernel, Module, RunReport
     from emu.elf_image import Code
     from emu.geometry import Geometry
     from emu.kernel_metadata import Kernel
@@ -106,11 +107,8 @@ def disasm(code_object: str, name: str | None, sources: bool, as_json: bool) -> 
     help="Instructions of a wave's turn, or `barrier`: as far as it gets.",
 )
 @click.option("--seed", type=int, default=None, metavar="N", help="Turns of random length, 1 to the quantum.")
-@click.option(
-    "--min-evidence",
-    type=click.Choice([level.name for level in Evidence]),
-    help="Refuse to run when an instruction rests on a weaker rule.",
-)
+@click.option("--model", metavar="NAME|FILE", help="Of arithmetic; `gfx950 models` lists them. Default: gfx950.")
+@click.option("--require", type=click.Choice(LEVELS), help="Refuse what rests on weaker rules (levels: see above).")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 def run(
     code_object: str,
@@ -126,7 +124,8 @@ def run(
     step_limit: int | None,
     quantum: int,
     seed: int | None,
-    min_evidence: str | None,
+    model: str | None,
+    require: str | None,
     as_json: bool,
 ) -> None:
     """Run a kernel of CODE_OBJECT (linked or relocatable) on this CPU.
@@ -146,37 +145,44 @@ def run(
 
     No output file is written unless the whole run succeeds. Exits with 3 where an instruction is not known.
 
+    Levels of evidence, weakest first: chosen, vendor, carried, published, measured, spec; an instruction has that of
+    its weakest rule and counts once for its mnemonic. --require refuses before the run, by the code that branches reach
+    whether it would run or not; what only jumps and calls through registers reach is known after it, and then nothing
+    is written.
+
     \b
-    Example:
+    Examples:
       gfx950 run scale.o --grid 2 --block 64 --arg x.npy:y.npy --arg 3
+      gfx950 run scale.o --grid 2 --block 64 --arg x.npy:y.npy --arg 3 --require vendor
     """
-    from emu.contained_rules import contained_rules
     from emu.dispatch import DEFAULT_STEP_LIMIT, Device, RunOptions
     from emu.run_arguments import check_arguments, outputs, parse_argument, written_together
 
     limit = step_limit or DEFAULT_STEP_LIMIT
-    options = RunOptions(engine=engine, threads=threads, quantum=quantum, seed=seed, step_limit=limit)
+    if require is not None and engine == "device":
+        raise click.UsageError("--require is about the rules of this emulator; the bits of a device are its own")
+    options = RunOptions(engine=engine, threads=threads, model=model, quantum=quantum, seed=seed, step_limit=limit)
     geometry = _geometry(grid, items, block)
     module = Device(options).load(code_object)
     kernel = module.code.kernel(kernel_name)
     arguments = [parse_argument(text) for text in texts]
     check_arguments(kernel, arguments)
-    found = contained_rules(module.code, kernel)
-    if min_evidence is not None:
-        _refuse_below(kernel, found, Evidence[min_evidence])
+    if require is not None:
+        _refuse_below(module[kernel.name], Evidence[require], code_object, "so it was not run")
     for sentence in kernel.disagreements:
         click.echo(f"note: {sentence}", err=True)
     written = outputs(arguments)
     with written_together(written):
         values = [_mapped(module.device, a) for a in arguments]
         report = _launched(module, kernel, geometry, values, dynamic_lds, hidden)
-    if report.mnemonics:  # the numpy engine counts what it runs
-        found = found.with_executed(report.mnemonics)
+        if require is not None:
+            _refuse_below(module[kernel.name], Evidence[require], code_object, "as its run showed; nothing was written")
+    found = module[kernel.name].evidence()
     files = [str(path) for path in written]
     if as_json:
         terminal.show_json("gfx950.run/1", _document(kernel, engine, report, found, files))
         return
-    for line in _lines(kernel, engine, report, found, files):
+    for line in _lines(kernel, engine, report, found, code_object, files):
         click.echo("\n".join(terminal.wrap(line)))
 
 
@@ -227,39 +233,52 @@ def _mapped(device: Device, argument: RunArgument) -> Any:
     return device.map(argument.value, name=f"--arg {argument.text}{note}", writable=writable)
 
 
-def _refuse_below(kernel: Kernel, found: ContainedRules, level: Evidence) -> None:
-    """A usage error that lists what is too weak; code that nobody can vouch for is too weak as well."""
-    reasons = [f"{r.evidence.name}  {r.name}: {r.text}" for r in found.below(level)]
-    reasons += [f"unknown instruction: {text}" for text in found.unknown]
-    reasons += ["code behind jumps through registers, which cannot be listed before the run"] * found.indirect
-    if reasons:
+def _refuse_below(kernel: LaunchableKernel, level: Evidence, path: str, outcome: str) -> None:
+    """A usage error that lists what is too weak, with the instructions that rest on it."""
+    from emu.contained_rules import refusal
+
+    name = kernel.kernel.name
+    if reasons := refusal(kernel.evidence(), level):
         listed = "\n".join("\n".join(terminal.wrap(reason, "  ")) for reason in reasons)
-        raise click.UsageError(f"{kernel.name} rests on less than `{level.name}`, so it was not run:\n{listed}")
+        more = f"{_question(path, name)} lists all that it rests on"
+        raise click.UsageError(f"{name} rests on less than `{level.name}`, {outcome}:\n{listed}\n{more}")
 
 
-def _lines(kernel: Kernel, engine: str, report: RunReport, found: ContainedRules, files: list[str]) -> list[str]:
-    weak = found.below(Evidence.spec)
-    names = ", ".join(f"{r.name} ({r.evidence.name})" for r in weak[:SHOWN_RULES])
-    more = f", and {len(weak) - SHOWN_RULES} more: `gfx950 evidence`" if len(weak) > SHOWN_RULES else ""
-    below = f"; below spec: {names}{more}" if weak else " (the ISA text)"
+def _question(path: str, kernel: str) -> str:
+    return f"`gfx950 evidence {shlex.quote(path)} --kernel {shlex.quote(kernel)}`"
+
+
+def _lines(
+    kernel: Kernel, engine: str, report: RunReport, found: KernelEvidence, path: str, files: list[str]
+) -> list[str]:
+    model = "" if found.model.name == "gfx950" else f" under model {found.model.name}"
     lines = [
-        f"ran {kernel.name} on the {engine} engine: {report.workgroups} workgroup{'s' * (report.workgroups != 1)},"
-        f" {report.instructions} wave instructions",
-        f"its instructions rest on: {found.weakest.name}{below}",
+        f"ran {kernel.name} on the {engine} engine{model}: {report.workgroups} workgroup"
+        f"{'s' * (report.workgroups != 1)}, {report.instructions} wave instructions"
     ]
-    if found.indirect:
-        lines.append("and on the instructions that its jumps through registers reach, which are not listed")
+    lines += ["its bits are the device's own"] if engine == "device" else _evidence_lines(found, path, kernel.name)
     return lines + [f"wrote {name}" for name in files]
 
 
+def _evidence_lines(found: KernelEvidence, path: str, kernel: str) -> list[str]:
+    weak = found.below(Evidence.spec)
+    if not weak:
+        return [str(found)]
+    names = ", ".join(f"{r.name} ({r.evidence.name})" for r in weak[:SHOWN_RULES])
+    more = f" and {len(weak) - SHOWN_RULES} more" if len(weak) > SHOWN_RULES else ""
+    return [str(found), f"below spec: {names}{more}; {_question(path, kernel)}"]
+
+
 def _document(
-    kernel: Kernel, engine: str, report: RunReport, found: ContainedRules, files: list[str]
+    kernel: Kernel, engine: str, report: RunReport, found: KernelEvidence, files: list[str]
 ) -> dict[str, Any]:
     return {
         "kernel": kernel.name,
         "engine": engine,
+        "model": {"name": found.model.name, "digest": found.model.digest},
         "workgroups": report.workgroups,
         "wave_instructions": report.instructions,
+        "instructions": found.counts,
         "weakest_evidence": found.weakest.name,
         "rules": [{"name": r.name, "evidence": r.evidence.name} for r in found.rules],
         "mnemonics": list(found.mnemonics),

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from os import PathLike
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -30,6 +30,9 @@ from emu.launch import Launch, place, prepare
 from emu.memory import Memory
 from emu.observers import Observer
 from gfx950.models import DEFAULT, Model, ModelError, find_model, in_force, using
+
+if TYPE_CHECKING:
+    from emu.contained_rules import KernelEvidence
 
 DEFAULT_QUANTUM = 32  # instructions a wave runs before the next one's turn [facts: field kernels break above 32]
 RANDOM_BLOCK = 4  # instructions of a block under a random schedule: a turn ends between blocks
@@ -193,6 +196,11 @@ class Module:
                 self._machines[key] = _machine(options.engine, self.device.memory, self.code, kernel, longest)
             return self._machines[key]
 
+    def machines_of(self, kernel: Kernel) -> list[Machine]:
+        """The machines that run a kernel under the model in force."""
+        with self._lock:
+            return [m for key, m in self._machines.items() if (key[0], key[3]) == (kernel.name, in_force().body_digest)]
+
 
 def _options(options: RunOptions | None) -> RunOptions | None:
     if options is not None and not isinstance(options, RunOptions):
@@ -238,6 +246,19 @@ class LaunchableKernel:
             )
         grid, block = geometry
         return BoundKernel(self, Geometry.of_blocks(grid, block))
+
+    def evidence(self) -> KernelEvidence:
+        """What the kernel's bits rest on, under the model that its launches use: rules, and counts of instructions.
+
+        Before a launch these are the instructions that direct branches reach; those that launches reached through
+        registers on this module join them.
+        """
+        from emu.contained_rules import contained_rules, reached_by
+
+        chosen = self.module.device.options.model
+        with using(in_force() if chosen is None else chosen):
+            reached = [one for machine in self.module.machines_of(self.kernel) for one in reached_by(machine)]
+            return contained_rules(self.module.code, self.kernel, reached)
 
     def launch(
         self,

@@ -27,7 +27,7 @@ rule(
 )
 rule(
     "launch.hip_values",
-    Evidence.chosen,
+    Evidence.vendor,
     "what HIP passes: always three grid dimensions, no global offset, no host services",
     "hidden_grid_dims is 3, global offsets are 0, and printf, hostcall, heap and grid-sync pointers are null.",
 )

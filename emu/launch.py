@@ -50,7 +50,7 @@ rule(
 )
 rule(
     "launch.scratch_limit",
-    Evidence.published,
+    Evidence.vendor,
     "LLVM, GCNSubtarget::getMaxWaveScratchSize: COMPUTE_TMPRING_SIZE.WAVESIZE has 13 bits of 1 KiB",
     "A lane has at most 131056 bytes of scratch; a kernel that asks for more is refused.",
 )

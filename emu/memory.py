@@ -37,7 +37,7 @@ PRIVATE_APERTURE = 2 << 48
 
 rule(
     "memory.apertures",
-    Evidence.chosen,
+    Evidence.vendor,
     "amdkfd, kfd_flat_memory.c, GFX9 apertures; LLVM's SIISelLowering: a 32-bit read of an aperture gives its low half",
     "The flat aperture of LDS starts at 1 << 48 and that of scratch at 2 << 48, as the Linux driver sets them.",
 )

@@ -26,7 +26,7 @@ LDS_RANGE = rule(
 )
 rule(
     "lds.m0",
-    Evidence.published,
+    Evidence.vendor,
     "LLVM's AMDGPU back end sets no M0 for DS instructions from gfx9 on; CDNA4 ISA 3.6.1 and 11.3.1 let M0[16:0], too"
     " short for 160 KB, limit their addresses",
     "M0 does not limit DS addresses.",

@@ -14,7 +14,7 @@ from gfx950.lanes import F16, F64, I64, U32, U64, Raw, Words, float_bits, join
 
 rule(
     "valu.inline_float",
-    Evidence.published,
+    Evidence.vendor,
     "LLVM's AMDGPU assembler (getOpFltSemantics, isInlinableLiteralBF16): for 16-bit integers it truncates the 32-bit"
     " constant, which it says is what hardware does; CDNA4 ISA table 23 names half, single and double, 12.7 and 12.9"
     " half for S1 of V_LDEXP_F16 and V_CMP_CLASS_F16 (of which LLVM says f32)",

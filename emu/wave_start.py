@@ -39,7 +39,7 @@ rule(
 )
 rule(
     "launch.workgroup_info",
-    Evidence.chosen,
+    Evidence.vendor,
     "CDNA4 ISA table 8, whose field widths add up to 34 bits; LLVM AMDGPUUsage",
     "The workgroup info word has the first-wave flag in bit 31 and the wave count in bits 5:0, 0 between them.",
 )

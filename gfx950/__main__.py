@@ -30,7 +30,11 @@ COMMANDS = {
     "run": ("emu.commands:run", "Run a kernel of any gfx950 code object on this CPU."),
     "layout": ("gfx950.commands:layout", "Say which register, lane and bits hold a matrix element, or the reverse."),
     "isa": ("gfx950.commands:isa", "List the instructions, those of a pattern, or describe one."),
-    "evidence": ("gfx950.commands:evidence", "List the rules the bits rest on, with their evidence."),
+    "evidence": (
+        "golden.evidence_commands:evidence",
+        "List the rules that the bits of an instruction, a code object, a kernel or all rest on.",
+    ),
+    "models": ("gfx950.commands:models", "List the models of arithmetic, and the open questions they answer."),
 }
 
 

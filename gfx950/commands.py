@@ -1,12 +1,10 @@
-"""`gfx950 layout`, `gfx950 isa`, `gfx950 evidence`: questions about the chip, answered without running anything."""
+"""`gfx950 layout`, `gfx950 isa`, `gfx950 models`: questions about the chip, answered without running anything."""
 
 from __future__ import annotations
 
 import difflib
 import fnmatch
-import importlib
 import inspect
-import pkgutil
 import textwrap
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -14,14 +12,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gfx950 import terminal
-from gfx950.evidence import LEDGER, Evidence, Rule
+from gfx950.evidence import Rule
 
 if TYPE_CHECKING:
     from gfx950.isa.registry import Instruction, Parameter
+    from gfx950.models import Model, Switch
 
-FOLDERS = ("gfx950", "emu", "codegen", "golden")
 FORMATS = ("fp8", "bf8", "fp6", "bf6", "fp4")
-LEVELS = [level.name for level in Evidence]
 
 as_json = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 
@@ -164,7 +161,6 @@ def isa(name: str | None, as_json: bool) -> None:
     """
     from gfx950.isa.other_chips import why_unknown
     from gfx950.isa.registry import load
-    from gfx950.isa.text.catalog import SUFFIXES
 
     known = load()
     if name is None or set(name) & set("*?["):
@@ -173,20 +169,28 @@ def isa(name: str | None, as_json: bool) -> None:
             raise click.UsageError(f"no instruction fits {name!r}; `gfx950 isa` lists all {len(known)}")
         _list(sorted(found, key=lambda i: (i.encoding, i.opcode)), as_json)
         return
-    if name not in known:
+    instruction = find_instruction(name)
+    if instruction is None:
         name = name.lower()
-        name = next((p for s in SUFFIXES if (p := name.removesuffix(s)) in known), name)
-    if name not in known:
         if why := why_unknown(name):
             raise click.UsageError(why)
         near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
         hint = f"nearest: {', '.join(near) or 'none'}; `gfx950 isa` lists them all"
         raise click.UsageError(f"no instruction {name!r} is defined; {hint}")
-    facts = describe_instruction(known[name])
+    facts = describe_instruction(instruction)
     if as_json:
         terminal.show_json("gfx950.instruction/1", facts)
     else:
         _show_instruction(facts)
+
+
+def find_instruction(name: str) -> Instruction | None:
+    """The instruction of a name in any case, with or without the suffix of an encoding (_e32, _e64, _dpp, _sdwa)."""
+    from gfx950.isa.registry import load
+    from gfx950.isa.text.catalog import SUFFIXES
+
+    known, name = load(), name.lower()
+    return known.get(name) or next((known[p] for s in SUFFIXES if (p := name.removesuffix(s)) in known), None)
 
 
 def _list(instructions: list[Instruction], as_json: bool) -> None:
@@ -274,57 +278,66 @@ def _show_rules(rules: list[dict[str, str]]) -> None:
         click.echo("\n".join(terminal.wrap(f"[{rule['source']}]", "      ")))
 
 
-# ---- evidence --------------------------------------------------------------------------------------------------------
+# ---- models ----------------------------------------------------------------------------------------------------------
 
 
 @click.command()
-@click.option("--level", type=click.Choice(LEVELS), help="Only the rules of this level.")
+@click.argument("model", required=False)
 @as_json
-def evidence(level: str | None, as_json: bool) -> None:
-    """List the rules the bits rest on, weakest first.
+def models(model: str | None, as_json: bool) -> None:
+    """List the models of arithmetic, and the switches: open questions of the chip that a model answers.
 
-    chosen: nothing is known, a documented choice. carried: measured on gfx942 and assumed. published: somebody's
-    measurement on gfx950. measured: a capture from an MI355X. spec: the ISA text.
+    Each switch with its answers (the default first), its question and the rules it decides. MODEL, a name or a file
+    ending in .json: the answers of that model; `*` marks those that are not the default, `+` those it measured.
 
     \b
     Examples:
-      gfx950 evidence
-      gfx950 evidence --level chosen --json
+      gfx950 models
+      gfx950 models gfx950 --json
     """
-    for problem in import_rules():
-        click.echo(f"not listed: {problem}", err=True)
-    rules = sorted(LEDGER.values(), key=lambda r: (r.evidence, r.name))
-    chosen = [r for r in rules if level is None or r.evidence.name == level]
+    from gfx950.models import find_model, load_switches, named_models
+
+    found, named = find_model(model or "gfx950"), named_models()
+    switches = [describe_switch(s, found) for _, s in sorted(load_switches().items())]
     if as_json:
-        counts = {name: sum(r.evidence.name == name for r in rules) for name in LEVELS}
-        terminal.show_json("gfx950.evidence/1", {"counts": counts, "rules": [_rule(r) for r in chosen]})
+        head: dict[str, Any] = {"model": found.name, "digest": found.digest}
+        head |= {"models": [{"name": name, "text": text} for name, text in named.items()]}
+        tables = [{"mnemonic": name, "file": str(path)} for name, path in found.tables.items()]
+        terminal.show_json("gfx950.models/1", head | {"tables": tables, "switches": switches})
         return
-    for name in LEVELS if level is None else (level,):
-        group = [r for r in chosen if r.evidence.name == name]
-        if group or level is not None:
-            click.echo(f"{name}: {len(group)} rule{'s' * (len(group) != 1)}")
-            _show_ledger(group)
+    if model is None:
+        for line in terminal.table([("model", "what it is"), *named.items()]):
+            click.echo(line)
+    else:
+        click.echo(f"model {found.name}, digest {found.digest}")
+        for name, path in found.tables.items():
+            click.echo("\n".join(terminal.wrap(f"table of {name}: {path}", "  ")))
+    click.echo(f"{len(switches)} switches; `gfx950 evidence RULE` says what a rule rests on")
+    for switch in switches:
+        _show_switch(switch)
 
 
-def _show_ledger(rules: list[Rule]) -> None:
-    for rule in rules:
-        click.echo("\n".join(terminal.wrap(rule.name, "  ")))
-        click.echo("\n".join(terminal.wrap(rule.text, "      ")))
-        click.echo("\n".join(terminal.wrap(f"[{rule.source}]", "      ")))
+def describe_switch(switch: Switch, model: Model) -> dict[str, Any]:
+    """A switch as a model answers it, as plain data. measured: where its answer was measured, or None."""
+    return {
+        "name": switch.name,
+        "answer": model.values.get(switch.name, switch.default),
+        "default": switch.default,
+        "answers": list(switch.answers),
+        "text": switch.text,
+        "measured": model.measured.get(switch.name),
+        "rules": [r.name for r in switch.rules],
+    }
 
 
-def import_rules() -> list[str]:
-    """Imports every module that can declare rules. Returns a sentence for each that needs a package not installed."""
-    problems = []
-    for folder in FOLDERS:
-        package = importlib.import_module(folder)
-        for module in pkgutil.walk_packages(package.__path__, f"{folder}."):
-            if module.name.endswith(("__main__", ".commands")):
-                continue
-            try:
-                importlib.import_module(module.name)
-            except ModuleNotFoundError as error:
-                if (error.name or "").partition(".")[0] in FOLDERS:
-                    raise
-                problems.append(f"the rules of {module.name}, which needs the package {error.name}")
-    return problems
+def switch_line(switch: dict[str, Any]) -> str:
+    """`mfma.product_bits = 24 (or 23, 25)`, with a mark where the answer is measured or not the default."""
+    marks = "*" * (switch["answer"] != switch["default"]) + "+" * (switch["measured"] is not None)
+    others = ", ".join(f"{a}" for a in switch["answers"] if a != switch["answer"])
+    return f"{switch['name']} = {switch['answer']}{marks} (or {others})"
+
+
+def _show_switch(switch: dict[str, Any]) -> None:
+    click.echo("\n".join(terminal.wrap(switch_line(switch), "  ")))
+    decides = f" Decides {', '.join(switch['rules'])}." if switch["rules"] else ""
+    click.echo("\n".join(terminal.wrap(f"{switch['text']}{decides}", "      ")))

@@ -117,7 +117,7 @@ FLOAT_FLUSH = rule(
 )
 FLOAT_ROUND_FIELD = rule(
     "float.round_field",
-    Evidence.chosen,
+    Evidence.vendor,
     "CDNA4 ISA 12.8 V_CVT_F16_F32 names MODE's double field; for V_CVT_F32_F64 LLVM's SIModeRegister sets the same",
     "A conversion between floats rounds by MODE[3:2] where either of them is f16 or f64, f64 to f32 too.",
 )

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 
 from codegen.kernel_package import KernelPackage, Output, Watchpoint, case_inputs, kernel_package
 from emu import code_object
-from emu.contained_rules import contained_rules
+from emu.contained_rules import KernelEvidence, contained_rules, together
 from emu.dispatch import RunOptions, Watch
-from gfx950.evidence import LEDGER, Evidence, Rule
+from gfx950.evidence import LEDGER, Evidence, Rule, weakest_first
+from gfx950.models import in_force, rule_in_force
 from golden.compare import Difference, compare
-from golden.store import HOME, MissingGolden, Record, StoredOutput, read, sha256
+from golden.store import HOME, MissingGolden, Record, RecordedEvidence, StoredOutput, read, sha256
 
 
 @dataclass
@@ -40,13 +41,15 @@ class Finding:
 
 @dataclass
 class CaseResult:
-    """What the check of one case found. seconds: wall time by step."""
+    """What the check of one case found. seconds: wall time by step. evidence_changes: what the bits rest on that is not
+    as it was when the golden was recorded, which is no finding."""
 
     kernel: str
     case: str
     findings: list[Finding] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
     instructions: int = 0
+    evidence_changes: list[str] = field(default_factory=list)
 
     @property
     def good(self) -> bool:
@@ -150,6 +153,7 @@ def check_recorded(
     except ValueError as error:
         result.findings.append(Finding("golden", str(error)))
         return
+    result.evidence_changes = record.evidence.changes(recorded_evidence(package.name))
     result.findings += _input_findings(record, package.digests(inputs))
     for output in package.outputs:
         finding = _check_output(output, record.outputs.get(output.name), arrays, outputs[output.name])
@@ -180,15 +184,32 @@ def _input_findings(record: Record, digests: Mapping[str, str]) -> Iterator[Find
         yield Finding("inputs", f"the inputs {', '.join(names)} {text}")
 
 
-@cache
+def kernel_evidence(package_name: str) -> KernelEvidence:
+    """What the instructions in a kernel's machine code rest on under the model in force."""
+    model = in_force()
+    ledger = (model.name, model.digest, *sorted(model.measured.items()))
+    return _object_evidence(kernel_package(package_name).compiled().object, ledger)
+
+
+@lru_cache(maxsize=8)
+def _object_evidence(data: bytes, _model: tuple[object, ...]) -> KernelEvidence:
+    loaded = code_object.load(data)
+    return together([contained_rules(loaded, kernel) for kernel in loaded.kernels.values()])
+
+
+def own_rules(package_name: str) -> tuple[Rule, ...]:
+    """The rules that a kernel declares itself, weakest first."""
+    kernel_package(package_name)
+    return weakest_first(rule_in_force(r) for name, r in LEDGER.items() if name.startswith(f"{package_name}."))
+
+
 def kernel_rules(package_name: str) -> tuple[Rule, ...]:
     """The rules a kernel's bits follow, weakest first: its own, and those of the instructions in its machine code."""
-    loaded = code_object.load(kernel_package(package_name).compiled().object)
-    rules = {r.name: r for kernel in loaded.kernels.values() for r in contained_rules(loaded, kernel).rules}
-    rules.update({name: r for name, r in LEDGER.items() if name.startswith(f"{package_name}.")})
-    return tuple(sorted(rules.values(), key=lambda r: (r.evidence, r.name)))
+    return weakest_first((*kernel_evidence(package_name).rules, *own_rules(package_name)))
 
 
-def evidence_of(package_name: str) -> dict[str, str]:
-    """Rule name to level, for all rules below `spec`."""
-    return {r.name: r.evidence.name for r in kernel_rules(package_name) if r.evidence < Evidence.spec}
+def recorded_evidence(package_name: str) -> RecordedEvidence:
+    """What a golden says that its bits rest on."""
+    found = kernel_evidence(package_name)
+    rules = {r.name: r.evidence.name for r in kernel_rules(package_name) if r.evidence < Evidence.spec}
+    return RecordedEvidence(rules, found.counts, found.model.name, found.model.digest)

@@ -6,17 +6,28 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
 from codegen.kernel_package import KernelPackage, case_inputs, kernel_names, kernel_package
+from emu.contained_rules import refusal
 from emu.dispatch import RunOptions
 from emu.engines import ENGINES
-from gfx950.terminal import NearestGroup, show_json, table
-from golden.check import CaseResult, check_case, check_cases, check_recorded, evidence_of
-from golden.report import case_document, case_lines, counted, evidence_lines, findings_lines
+from gfx950.evidence import LEVELS, Evidence
+from gfx950.terminal import NearestGroup, show_json, table, wrap
+from golden.check import (
+    CaseResult,
+    check_case,
+    check_cases,
+    check_recorded,
+    kernel_evidence,
+    own_rules,
+    recorded_evidence,
+)
+from golden.report import case_document, case_lines, change_lines, counted, evidence_lines, findings_lines
 from golden.store import HOME, recorded, write
 
 cases_option = click.option("--case", "cases", multiple=True, metavar="C", help="A case; repeatable. Default: all.")
@@ -55,14 +66,29 @@ def _warn_of_unused(package: KernelPackage, home: Path) -> list[str]:
 @json_option
 @click.option("--engine", type=click.Choice(ENGINES), default="host", show_default=True)
 @click.option("--threads", type=click.IntRange(1, 256), default=None, help="Processes and threads. Default: all cores.")
+@click.option("--require", type=click.Choice(LEVELS), help="Refuse what rests on weaker rules (levels: see above).")
 @home_option
-def check(kernel: str, cases: tuple[str, ...], as_json: bool, engine: str, threads: int | None, home: Path) -> None:
+def check(
+    kernel: str,
+    cases: tuple[str, ...],
+    as_json: bool,
+    engine: str,
+    threads: int | None,
+    require: str | None,
+    home: Path,
+) -> None:
     """Check KERNEL: SOURCE bits = MACHINE CODE bits = recorded golden, and inside the float64 bound.
 
     Exits with 1 when anything differs, and shows the first differing element, its wave and lane, both bit patterns
     and the instruction that wrote it.
+
+    Levels of evidence, weakest first: chosen, vendor, carried, published, measured, spec; an instruction has that of
+    its weakest rule and counts once for its mnemonic. --require refuses before the run, by the kernel's own rules and
+    those of the machine code that branches reach; our kernels have no calls through registers, which they would not.
     """
     package = kernel_package(kernel)
+    if require is not None:
+        _refuse_below(kernel, Evidence[require])
     options = _options(engine, threads)
     chosen = _chosen(package, cases)
     start = time.perf_counter()
@@ -71,16 +97,25 @@ def check(kernel: str, cases: tuple[str, ...], as_json: bool, engine: str, threa
         results.append(result)
         if not as_json:
             _print(case_lines(result, "source = machine = golden, within bound"))
-    unused, evidence = _warn_of_unused(package, home), evidence_of(kernel)
+    unused, evidence = _warn_of_unused(package, home), recorded_evidence(kernel)
     seconds = time.perf_counter() - start
     if as_json:
-        summary = {"seconds": round(seconds, 3), "evidence": evidence}
+        summary = {"seconds": round(seconds, 3), "evidence": asdict(evidence)}
         show_json("gfx950.check/1", _document(package, results, unused) | summary)
     else:
         instructions = sum(r.instructions for r in results)
         click.echo(f"{_agree(results)}, {instructions} wave instructions, {seconds:.1f} s")
-        _print(evidence_lines(evidence))
+        _print(evidence_lines(kernel, evidence))
+        _print(change_lines(results))
     sys.exit(_exit_code(results))
+
+
+def _refuse_below(kernel: str, level: Evidence) -> None:
+    """A usage error that lists what is too weak, with the instructions that rest on it."""
+    if reasons := refusal(kernel_evidence(kernel), level, own_rules(kernel)):
+        listed = "\n".join("\n".join(wrap(reason, "  ")) for reason in reasons)
+        more = f"`gfx950 evidence {kernel}` lists all that it rests on"
+        raise click.UsageError(f"{kernel} rests on less than `{level.name}`, so it was not run:\n{listed}\n{more}")
 
 
 def _agree(results: Sequence[CaseResult]) -> str:
@@ -145,6 +180,7 @@ def check_goldens(kernel: str, cases: tuple[str, ...], as_json: bool, home: Path
         show_json("gfx950.golden-check/1", _document(package, results, unused))
     else:
         click.echo(_agree(results))
+        _print(change_lines(results))
     sys.exit(_exit_code(results))
 
 
@@ -164,24 +200,26 @@ def record_goldens(kernel: str, cases: tuple[str, ...], home: Path) -> None:
     """Record goldens from SOURCE bits, after checking that the machine code and the float64 bound agree.
 
     Says of each case whether its golden is new, unchanged, CHANGED (and how: review it), or has the same bits with
-    another code object or evidence. Never runs where CI is set: there a missing golden is an error.
+    another code object or evidence, and how the evidence changed. Never runs where CI is set: there a missing golden
+    is an error.
     """
     if os.environ.get("CI"):
         raise click.UsageError("goldens are recorded by hand and reviewed: CI never writes them")
     package = kernel_package(kernel)
-    states = [_record(package, case, home) for case in _chosen(package, cases)]
+    written = [_record(package, case, home) for case in _chosen(package, cases)]
+    _print(change_lines([result for _, result in written]))
     _warn_of_unused(package, home)
-    sys.exit(1 if "REFUSED" in states else 0)
+    sys.exit(1 if "REFUSED" in [state for state, _ in written] else 0)
 
 
-def _record(package: KernelPackage, case: str, home: Path) -> str:
+def _record(package: KernelPackage, case: str, home: Path) -> tuple[str, CaseResult]:
     result = check_case(package, case, _options(), home)
     shown = [f for f in result.findings if f.kind in ("source-machine", "bound")]
     state = "REFUSED"
     if not shown:
         inputs = case_inputs(package, case)
-        state = write(package, case, inputs, package.run_source(inputs), evidence_of(package.name), home)
+        state = write(package, case, inputs, package.run_source(inputs), recorded_evidence(package.name), home)
         shown = result.findings if state == "CHANGED" else []
     click.echo(f"{state:<9} {case}")
     _print(findings_lines(shown))
-    return state
+    return state, result

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from gfx950.evidence import counted as counted_instructions
 from gfx950.terminal import wrap
 from golden.check import CaseResult, Finding
 from golden.compare import Difference
+from golden.store import RecordedEvidence
 
 SHOWN = 8
 SIDES = {"source-machine": ("source", "machine")}
@@ -55,15 +57,30 @@ def _difference_lines(finding: Finding, difference: Difference) -> Iterator[str]
         yield "writer  none: the machine code never writes it"
 
 
-def evidence_lines(evidence: Mapping[str, str]) -> Iterator[str]:
-    """What the bits rest on: the rules below `spec`, a level a line, the first few by name."""
-    for level in dict.fromkeys(evidence.values()):
-        names = [name for name, its in evidence.items() if its == level]
+def evidence_lines(kernel: str, evidence: RecordedEvidence) -> Iterator[str]:
+    """What the bits rest on: the instructions counted, then the rules below `spec`, a level a line, the first few by
+    name."""
+    yield from wrap(counted_instructions(evidence.instructions))
+    for level in dict.fromkeys(evidence.rules.values()):
+        names = [name for name, its in evidence.rules.items() if its == level]
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         rules = counted(len(names), f"{level} rule")
         yield from wrap(f"the bits rest on {rules}: {', '.join(names[:3])}{more}")
-    if evidence:
-        yield "`--json` names them all; `gfx950 evidence` says what each means"
+    if evidence.rules:
+        yield f"`gfx950 evidence {kernel}` lists them all"
+
+
+def change_lines(results: Sequence[CaseResult]) -> Iterator[str]:
+    """What the bits rest on that is not as it was when goldens were recorded: once for all cases with the same news."""
+    cases: dict[tuple[str, ...], list[str]] = {}
+    for result in results:
+        cases.setdefault(tuple(result.evidence_changes), []).append(result.case)
+    for changes, names in cases.items():
+        if changes:
+            first = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+            yield from wrap(f"note: what the bits of {first} rest on is not what their goldens say:")
+            for change in changes:
+                yield from wrap(change, "  ")
 
 
 def counted(number: int, noun: str) -> str:
@@ -79,6 +96,7 @@ def case_document(result: CaseResult) -> dict[str, Any]:
         "wave_instructions": result.instructions,
         "seconds": {step: round(seconds, 3) for step, seconds in result.seconds.items()},
         "findings": [_finding_document(finding) for finding in result.findings],
+        "evidence_changes": list(result.evidence_changes),
     }
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from codegen.kernel_package import KernelPackage, bytes_of
+from gfx950.evidence import LEVELS, counted
 
-SCHEMA = "gfx950.golden/1"
+SCHEMA = "gfx950.golden/2"
 HOME = Path(__file__).parent / "recorded"
 
 
@@ -37,11 +38,39 @@ class StoredOutput:
     nbytes: int | None = None
 
 
+@dataclass(frozen=True)
+class RecordedEvidence:
+    """What a kernel's bits rest on. rules: those below `spec`, with their levels. instructions: how many of its machine
+    code have each level. model: the name of the one in force, and its digest."""
+
+    rules: dict[str, str]
+    instructions: dict[str, int]
+    model: str
+    model_digest: str
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.rules, dict) or set(self.instructions) != set(LEVELS):
+            raise ValueError(f"its evidence has no rules, or no count of instructions for each of {', '.join(LEVELS)}")
+
+    def changes(self, now: RecordedEvidence) -> list[str]:
+        """What is different now, a sentence each."""
+        gone, new = (sorted(set(a) - set(b)) for a, b in ((self.rules, now.rules), (now.rules, self.rules)))
+        both = sorted(name for name in self.rules if now.rules.get(name, self.rules[name]) != self.rules[name])
+        changed = [f"{name} is {now.rules[name]}, was {self.rules[name]}" for name in both]
+        changed += [f"{name} ({now.rules[name]}) is new" for name in new]
+        changed += [f"{name} (was {self.rules[name]}) is gone" for name in gone]
+        if self.model_digest != now.model_digest:
+            changed.append(f"the model is {now.model} ({now.model_digest}), was {self.model} ({self.model_digest})")
+        if self.instructions != now.instructions:
+            changed.append(f"{counted(now.instructions)}; were {counted(self.instructions)}")
+        return changed
+
+
 @dataclass
 class Record:
     """A golden. recipe: what the inputs are made from. inputs: the sha256 of each. code_object: its sha256.
 
-    evidence: the rules below `spec` that the kernel's bits follow, with their levels.
+    evidence: what the bits rest on.
     """
 
     kernel: str
@@ -50,7 +79,7 @@ class Record:
     inputs: dict[str, str]
     code_object: str
     outputs: dict[str, StoredOutput]
-    evidence: dict[str, str] = field(default_factory=dict)
+    evidence: RecordedEvidence
     schema: str = SCHEMA
 
 
@@ -78,7 +107,7 @@ def write(
     case: str,
     inputs: Any,
     outputs: Mapping[str, NDArray[Any]],
-    evidence: dict[str, str],
+    evidence: RecordedEvidence,
     home: Path = HOME,
 ) -> State:
     """Writes the golden of one case and says what that did. The same arguments give the same files."""
@@ -93,7 +122,7 @@ def write(
 
 
 def _record(
-    package: KernelPackage, case: str, inputs: Any, outputs: Mapping[str, NDArray[Any]], evidence: dict[str, str]
+    package: KernelPackage, case: str, inputs: Any, outputs: Mapping[str, NDArray[Any]], evidence: RecordedEvidence
 ) -> tuple[Record, bytes]:
     data = bytearray()
     stored: dict[str, StoredOutput] = {}
@@ -150,7 +179,7 @@ def _parsed(path: Path) -> Record:
         if raw.get("schema") != SCHEMA:
             raise ValueError(f"its schema is {raw.get('schema')!r}, expected {SCHEMA!r}")
         outputs = {name: StoredOutput(**entry) for name, entry in raw.pop("outputs").items()}
-        return Record(outputs=outputs, **raw)
+        return Record(outputs=outputs, evidence=RecordedEvidence(**raw.pop("evidence")), **raw)
     except KeyError as error:
         raise ValueError(f"{path.name} is no golden record: it has no {error}") from error
     except (ValueError, TypeError, AttributeError) as error:

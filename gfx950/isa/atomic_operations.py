@@ -54,7 +54,7 @@ LDS_DENORM = rule(
 )
 MEMORY_DENORM = rule(
     "atomic.memory_denorm",
-    Evidence.chosen,
+    Evidence.vendor,
     "LLVM uses the native f32 add where denormals are required on gfx942 and gfx950; CDNA4 ISA table 53 says it"
     " flushes, and that LDS follows MODE",
     "Float atomics on memory keep denormals, the f32 add too, and so do FLAT ones that reach LDS.",

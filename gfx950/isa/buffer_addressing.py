@@ -33,7 +33,7 @@ ADDRESS = rule(
 )
 SWIZZLE_ELEMENT = rule(
     "buffer.swizzle_element",
-    Evidence.chosen,
+    Evidence.vendor,
     f"CDNA4 ISA 9.1.5 has 2, 4, 8 or 16 bytes by a field that table 48 does not have; {_ON_GFX950} has 4",
     "A swizzled buffer's element has 4 bytes; the dwords of a wider access lie a row of tiles apart.",
 )
@@ -73,7 +73,7 @@ STORE_ORDER = rule(
 )
 ALIGNMENT = rule(
     "buffer.alignment",
-    Evidence.chosen,
+    Evidence.vendor,
     "the Linux driver sets the unaligned access mode, on which compilers rely; CDNA4 ISA 9.1.7 drops address bits 1:0;"
     " switch unaligned",
     "An access of a dword or more may have any address.",

@@ -13,7 +13,7 @@ from gfx950.lanes import B128, U32, U64, join, split
 
 APPEND = rule(
     "lds.append",
-    Evidence.chosen,
+    Evidence.vendor,
     "compilers put the LDS address in M0; the manual's text has the offset alone",
     "DS_APPEND and DS_CONSUME count the active lanes in the dword at M0[15:0] + offset; all receive the old value.",
 )

@@ -32,7 +32,7 @@ RELATIVE = rule(
 )
 TRAP = rule(
     "salu.trap",
-    Evidence.chosen,
+    Evidence.vendor,
     "LLVM AMDGPUUsage, trap handler ABI of amdhsa: 2 is llvm.trap, 3 is llvm.debugtrap",
     "S_TRAP 3 does nothing, for no debugger is attached; any other S_TRAP ends the launch with an error.",
 )

@@ -70,7 +70,7 @@ FRACTION = rule(
 )
 FRACTION_F16 = rule(
     "valu.fract_f16",
-    Evidence.chosen,
+    Evidence.vendor,
     "CDNA4 ISA 12.8 has the limit in the notes of V_FRACT_F32 and V_FRACT_F64, not of V_FRACT_F16; LLVM selects all"
     " three for the minimum of x - floor(x) and the largest number below 1",
     "V_FRACT_F16 has the same limit as the wider ones: 0x3bff.",

@@ -1,4 +1,4 @@
-"""The command line: layout, isa, evidence, exit codes, streams, widths, speed."""
+"""The command line: layout, isa, models, exit codes, streams, widths, speed."""
 
 import json
 import os
@@ -10,11 +10,12 @@ import sys
 import pytest
 
 from gfx950 import __main__ as command_line
-from gfx950 import commands, terminal
+from gfx950 import terminal
 from gfx950.commands import describe_instruction
-from gfx950.evidence import Evidence, rule
+from gfx950.evidence import Evidence
 from gfx950.instruction_rules import rules_of
 from gfx950.isa.registry import load
+from gfx950.models import load_switches, make_model, named_models, write_model
 
 SCALED = "v_mfma_scale_f32_16x16x128_f8f6f4"
 
@@ -228,33 +229,55 @@ def test_every_body_runs_without_values():
         rules_of(instruction)
 
 
-# ---- evidence --------------------------------------------------------------------------------------------------------
+# ---- models ----------------------------------------------------------------------------------------------------------
 
 
-def test_evidence_lists_the_ledger_weakest_first(gfx950):
-    code, out, _ = gfx950("evidence")
-    heads = [line.split(":")[0] for line in out.splitlines() if not line.startswith(" ")]
-    assert code == 0
-    assert heads == [level.name for level in Evidence if level.name in heads]
-    assert heads[0] == "chosen"
-    for name in ("float.nan_operand", "layout.f8f6f4.8bit", "lds.range", "code_object.descriptor"):
-        assert f"  {name}\n" in out
+def test_models_lists_models_and_switches(gfx950):
+    code, out, err = gfx950("models")
+    assert (code, err) == (0, "")
+    assert out.startswith("model")
+    assert re.search(r"^gfx950 +The defaults of all switches\.$", out, re.MULTILINE)
+    known = load_switches()
+    assert f"{len(known)} switches" in out
+    for name, switch in known.items():
+        assert f"\n  {name} = {switch.default} (or " in out
+    assert "Decides buffer.range_bytes." in " ".join(out.split())
     assert max(map(len, out.splitlines())) <= 80
 
 
-def test_evidence_of_one_level_as_json(gfx950):
-    rule("test.commands.carried", Evidence.carried, "this test", "Nothing.")
-    found = json.loads(gfx950("evidence", "--level", "carried", "--json")[1])
-    assert found["schema"] == "gfx950.evidence/1"
-    assert {r["evidence"] for r in found["rules"]} == {"carried"}
-    assert "test.commands.carried" in {r["name"] for r in found["rules"]}
-    assert found["counts"]["carried"] == len(found["rules"])
-    assert found["counts"]["chosen"] > 0
+def test_models_json(gfx950):
+    found = json.loads(gfx950("models", "--json")[1])
+    assert (found["schema"], found["model"], found["tables"]) == ("gfx950.models/1", "gfx950", [])
+    assert {m["name"]: m["text"] for m in found["models"]} == named_models()
+    assert [s["name"] for s in found["switches"]] == sorted(load_switches())
+    (unaligned,) = (s for s in found["switches"] if s["name"] == "buffer.unaligned")
+    text = load_switches()["buffer.unaligned"].text
+    assert unaligned == {
+        "name": "buffer.unaligned",
+        "answer": 1,
+        "default": 1,
+        "answers": [1, 0],
+        "text": text,
+        "measured": None,
+        "rules": ["buffer.alignment"],
+    }
 
 
-def test_a_level_without_rules_is_said(gfx950, monkeypatch):
-    monkeypatch.setattr(commands, "LEDGER", {})
-    assert gfx950("evidence", "--level", "measured")[:2] == (0, "measured: 0 rules\n")
+def test_a_model_of_a_file_is_shown_with_its_marks(gfx950, tmp_path):
+    measured = {"buffer.unaligned": "capture 1234", "buffer.range_by_end": "capture 1234"}
+    write_model(make_model("fitted", {"buffer.unaligned": 0}, measured=measured), tmp_path / "fitted.json")
+    code, out, _ = gfx950("models", tmp_path / "fitted.json")
+    assert code == 0
+    assert re.match(r"model fitted, digest [0-9a-f]{16}\n", out)
+    assert "  buffer.unaligned = 0*+ (or 1)\n" in out
+    assert "  buffer.range_by_end = 1+ (or 0)\n" in out
+    assert "  buffer.store_selects = 1 (or 0)\n" in out
+
+
+def test_an_unknown_model_names_those_there_are(gfx950):
+    code, out, err = gfx950("models", "gfx942")
+    assert (code, out) == (2, "")
+    assert "there is no model 'gfx942'; named ones: gfx950" in err
 
 
 # ---- the frame -------------------------------------------------------------------------------------------------------
@@ -275,7 +298,7 @@ def test_every_command_has_help(gfx950, name):
     assert max(map(len, out.splitlines())) <= 100
 
 
-@pytest.mark.parametrize("name", ["layout", "isa", "evidence"])
+@pytest.mark.parametrize("name", ["layout", "isa", "models"])
 def test_the_examples_of_help_texts_run(gfx950, name):
     out = gfx950(name, "--help")[1]
     examples = re.findall(r"^ +gfx950 (.*)$", out, re.MULTILINE)

@@ -16,7 +16,7 @@ from emu.blocks import discover
 from emu.dispatch import Device, RunOptions
 from gfx950.isa.encoding import decode
 from gfx950.isa.registry import lookup
-from golden.check import check_case, check_cases, evidence_of, kernel_rules
+from golden.check import check_case, check_cases, kernel_rules, recorded_evidence
 from golden.commands import check
 from golden.report import case_lines
 from golden.store import paths, write
@@ -28,7 +28,7 @@ OPTIONS = RunOptions(threads=2)
 def home(made_up, tmp_path):
     """A folder with a golden of case one."""
     inputs = made_up.package.build("one")
-    write(made_up.package, "one", inputs, made_up.right(inputs), {}, tmp_path)
+    write(made_up.package, "one", inputs, made_up.right(inputs), recorded_evidence("made_up"), tmp_path)
     return tmp_path
 
 
@@ -116,7 +116,7 @@ def test_nan_payloads_are_bits_for_the_golden_too(made_up, home):
     package = made_up.with_outputs(Output("sums", "f32", True, str))
     made_up.source = made_up.machine = payload(0x7FC00000)
     inputs = package.build("one")
-    write(package, "one", inputs, package.run_source(inputs), {}, home)
+    write(package, "one", inputs, package.run_source(inputs), recorded_evidence("made_up"), home)
     assert findings(made_up, home, package=package) == []
     made_up.source = made_up.machine = payload(0x7FC00001)
     (found,) = findings(made_up, home, package=package)
@@ -200,10 +200,9 @@ def test_an_error_in_another_process_keeps_its_message(made_up, home):
 
 
 def test_the_evidence_is_below_spec_and_weakest_first():
-    kernel_rules.cache_clear()
     levels = [rule.evidence for rule in kernel_rules("drafter_attention")]
     assert levels == sorted(levels)
-    evidence = evidence_of("drafter_attention")
+    evidence = recorded_evidence("drafter_attention").rules
     assert evidence
     assert "spec" not in evidence.values()
     assert "drafter_attention.merge" in evidence
@@ -243,9 +242,7 @@ def test_a_changed_instruction_is_traced_to_element_lane_and_writer(
 ):
     changed = with_one_multiplication_less(launch.compiled(), kernel_name, which)
     monkeypatch.setattr(launch, "compiled", lambda: changed)
-    kernel_rules.cache_clear()
     run = CliRunner().invoke(check, ["drafter_attention", "--case", "small"])
-    kernel_rules.cache_clear()
     assert run.exit_code == 1, run.exception
     assert "WRONG small " in run.stdout
     assert "0 of 1 case agrees" in run.stdout

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 
 import pytest
 
 from gfx950.__main__ import main
+from gfx950.evidence import LEDGER, LEVELS, Evidence, Rule
+from gfx950.models import DEFAULT
 from golden.store import paths
 
 
@@ -56,7 +59,7 @@ def test_record_then_check(gfx950, tmp_path):
     lines = out.splitlines()
     assert [line.split()[:2] for line in lines[:4]] == [["ok", c] for c in ("one", "two", "three", "four")]
     assert lines[4].startswith("4 of 4 cases agree, 28 wave instructions, ")
-    assert lines[5:] == []  # its bits rest on `spec` alone
+    assert lines[5:] == ["7 instructions: 0 measured, 0 published, 0 carried, 0 vendor, 0 chosen, 7 spec"]
 
 
 @pytest.mark.parametrize("value", ["true", "1"])
@@ -185,6 +188,62 @@ def test_check_json_is_one_document(gfx950, made_up):
             },
         }
     ]
+
+
+def test_check_json_says_what_the_bits_rest_on(gfx950):
+    evidence = json.loads(gfx950("check", "made_up", "--json", "--case", "one")[1])["evidence"]
+    assert evidence == {
+        "rules": {},
+        "instructions": dict.fromkeys(LEVELS, 0) | {"spec": 7},
+        "model": "gfx950",
+        "model_digest": DEFAULT.digest,
+    }
+
+
+def test_evidence_that_changed_is_told_and_is_no_fault(gfx950, made_up, tmp_path):
+    gfx950("golden", "record", "made_up")
+    name = "made_up.sum"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(LEDGER, name, Rule(name, Evidence.vendor, "this test", "Sums wrap."))
+        for command in (["check"], ["golden", "check"]):
+            code, out, err = gfx950(*command, "made_up")
+            assert (code, err) == (0, "")
+            assert out.endswith(
+                "note: what the bits of one, two, three and 1 more rest on is not what their goldens say:\n"
+                "  made_up.sum (vendor) is new\n"
+            )
+        found = json.loads(gfx950("golden", "check", "made_up", "--json")[1])
+        assert [c["evidence_changes"] for c in found["cases"]] == [["made_up.sum (vendor) is new"]] * 4
+        out = gfx950("check", "made_up", "--case", "one")[1]
+        assert "the bits rest on 1 vendor rule: made_up.sum\n`gfx950 evidence made_up` lists them all\n" in out
+        code, out, _ = gfx950("golden", "record", "made_up", "--case", "one")
+        assert code == 0
+        assert out.startswith("same bits one\nnote: what the bits of one rest on is not what their goldens say:\n")
+        assert gfx950("golden", "record", "made_up", "--case", "one")[1] == "unchanged one\n"
+
+
+def test_require_refuses_before_anything_runs(gfx950, made_up):
+    def stop(outputs):
+        raise AssertionError("it ran")
+
+    gfx950("golden", "record", "made_up", "--case", "one")
+    assert gfx950("check", "made_up", "--case", "one", "--require", "spec")[0] == 0
+    made_up.source = made_up.machine = stop
+    name = "made_up.sum"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(LEDGER, name, Rule(name, Evidence.vendor, "this test", "Sums wrap."))
+        code, out, err = gfx950("check", "made_up", "--require", "carried")
+    assert (code, out) == (2, "")
+    assert "made_up rests on less than `carried`, so it was not run:\n  vendor  made_up.sum: Sums wrap.\n" in err
+    assert "`gfx950 evidence made_up` lists all that it rests on" in err
+
+
+def test_require_names_rules_with_their_instructions(gfx950):
+    code, out, err = gfx950("check", "drafter_attention", "--require", "measured", "--case", "small")
+    assert (code, out) == (2, "")
+    assert "drafter_attention rests on less than `measured`, so it was not run:" in err
+    assert re.search(r"chosen  float\.nan_operand: .*\(v_\w+,\s.* and\s+\d+\s+more\)", err, re.DOTALL)
+    assert re.search(r"and \d+ more rules", err)
 
 
 def test_json_of_nan_is_strict_json(gfx950, made_up):

@@ -9,10 +9,13 @@ import numpy as np
 import pytest
 
 from codegen.kernel_package import Output
+from gfx950.evidence import LEVELS
 from golden import store
-from golden.store import MissingGolden, paths, read, recorded, sha256, write
+from golden.store import MissingGolden, RecordedEvidence, paths, read, recorded, sha256, write
 
-EVIDENCE = {"mfma.c_bits": "carried"}
+NUMBERS = dict.fromkeys(LEVELS, 0) | {"carried": 1, "spec": 3}
+EVIDENCE = RecordedEvidence({"mfma.c_bits": "carried"}, NUMBERS, "gfx950", "0123")
+OTHER = dataclasses.replace(EVIDENCE, rules={})
 
 
 def record(made_up, home, case="one", package=None, change=None, evidence=EVIDENCE):
@@ -72,10 +75,10 @@ def flip_digest_only(outputs):
 
 def test_writing_says_what_it_changed(made_up, tmp_path):
     record(made_up, tmp_path)
-    assert record(made_up, tmp_path, evidence={}) == "same bits"
-    assert record(made_up, tmp_path, evidence={}, change=flip) == "CHANGED"
-    assert record(made_up, tmp_path, evidence={}) == "CHANGED"
-    assert record(made_up, tmp_path, evidence={}, change=flip_digest_only) == "CHANGED"
+    assert record(made_up, tmp_path, evidence=OTHER) == "same bits"
+    assert record(made_up, tmp_path, evidence=OTHER, change=flip) == "CHANGED"
+    assert record(made_up, tmp_path, evidence=OTHER) == "CHANGED"
+    assert record(made_up, tmp_path, evidence=OTHER, change=flip_digest_only) == "CHANGED"
     paths("made_up", "one", tmp_path)[0].write_text("{")
     assert record(made_up, tmp_path, change=flip_digest_only) == "CHANGED"
     paths("made_up", "one", tmp_path)[1].unlink()
@@ -133,12 +136,19 @@ def test_bytes_that_are_no_text(made_up, tmp_path):
     [
         (
             lambda raw: raw.update(schema="gfx950.golden/0"),
-            "its schema is 'gfx950.golden/0', expected 'gfx950.golden/1'",
+            "its schema is 'gfx950.golden/0', expected 'gfx950.golden/2'",
         ),
         (lambda raw: raw.pop("schema"), "its schema is None"),
         (lambda raw: raw.pop("outputs"), "it has no 'outputs'"),
         (lambda raw: raw.pop("inputs"), "inputs"),
         (lambda raw: raw.update(more=1), "more"),
+        (lambda raw: raw.pop("evidence"), "it has no 'evidence'"),
+        (lambda raw: raw.update(evidence={"mfma.c_bits": "carried"}), "mfma.c_bits"),
+        (lambda raw: raw["evidence"].update(rules=[]), "its evidence has no rules"),
+        (
+            lambda raw: raw["evidence"]["instructions"].pop("vendor"),
+            "no count of .* each of chosen, vendor",
+        ),
         (lambda raw: raw["outputs"]["codes"].update(dtype="u99"), "codes is no u99"),
         (lambda raw: raw["outputs"]["codes"].update(shape=[3, 3]), r"codes is no uint8\[3, 3\]"),
         (lambda raw: raw["outputs"]["codes"].update(offset=1), "damaged"),
@@ -150,3 +160,17 @@ def test_records_that_do_not_fit(made_up, tmp_path, change, message):
     edit(tmp_path, change)
     with pytest.raises(ValueError, match=message):
         read("made_up", "one", tmp_path)
+
+
+def test_what_changed_in_the_evidence_is_said():
+    assert EVIDENCE.changes(EVIDENCE) == []
+    rules = {"mfma.c_bits": "measured", "lds.m0": "vendor"}
+    now = RecordedEvidence(rules, NUMBERS | {"carried": 0, "measured": 1}, "fitted", "4567")
+    assert EVIDENCE.changes(now) == [
+        "mfma.c_bits is measured, was carried",
+        "lds.m0 (vendor) is new",
+        "the model is fitted (4567), was gfx950 (0123)",
+        "4 instructions: 1 measured, 0 published, 0 carried, 0 vendor, 0 chosen, 3 spec;"
+        " were 4 instructions: 0 measured, 0 published, 1 carried, 0 vendor, 0 chosen, 3 spec",
+    ]
+    assert now.changes(EVIDENCE)[1] == "lds.m0 (was vendor) is gone"

@@ -15,9 +15,13 @@ import numpy as np
 import pytest
 from rounding_boundaries import boundary_scan
 
+from emu.engines.numpy_engine import NumpyEngine
 from gfx950.arithmetic import transcendental, transcendental_lanes
 from gfx950.arithmetic.native import NATIVES
 from gfx950.arithmetic.result_table import SCALING
+from gfx950.isa.registry import lookup
+from gfx950.lanes import F64 as F64Lanes
+from gfx950.lanes import Mode
 
 EXACT = {
     "exp": gmpy2.exp2,
@@ -250,22 +254,137 @@ def test_scaling_by_powers_of_two_over_all_inputs(name):
         assert np.array_equal(run(name, bits), np.where(want >= 0x00800000, want, 0).astype(np.uint32))
 
 
-def test_rcp_is_the_nearest_by_integer_arithmetic():
-    """1/x rounded to 24 bits by integers alone: x = m * 2^23, the quotient 2^47 / m with its remainder."""
-    mantissas = np.random.default_rng(4).integers((1 << 23) + 1, 1 << 24, 100000)
-    quotient, rest = (1 << 47) // mantissas, (1 << 47) % mantissas
-    want = quotient + (2 * rest >= mantissas)
-    got = run("v_rcp_f32", (mantissas + (126 << 23)).astype(np.uint32))
-    assert np.array_equal(got.astype(np.int64), want + (125 << 23))
+def neighbours_rcp(mantissas, roots, binade):
+    """Twice the reciprocal's neighbours at half a unit, times x, less 2^48."""
+    return [(2 * roots + side) * (mantissas << binade) - (1 << 48) for side in (-1, 1)]
 
 
-def test_sqrt_is_the_nearest_by_integer_arithmetic():
-    """sqrt of m * 2^23 and of m * 2^24 to the unit: the root's neighbours at half a unit, squared, lie around it."""
-    mantissas = np.random.default_rng(6).integers(1 << 23, 1 << 24, 100000)
-    for binade in (0, 1):
-        roots = run("v_sqrt_f32", (mantissas + ((126 + binade) << 23)).astype(np.uint32)).astype(np.int64) - (126 << 23)
-        square = mantissas << (25 + binade)
-        assert np.all(((2 * roots - 1) ** 2 < square) & (square < (2 * roots + 1) ** 2))
+def neighbours_sqrt(mantissas, roots, binade):
+    """The square of twice the root's neighbours at half a unit, less four times x."""
+    return [(2 * roots + side) ** 2 - (mantissas << (25 + binade)) for side in (-1, 1)]
+
+
+def neighbours_rsq(mantissas, roots, binade):
+    """The square of twice the neighbours of 1 / sqrt x at half a unit, times x, less 2^73, which is 0 modulo 2^64."""
+    return [(2 * roots + side) ** 2 * (mantissas << binade) for side in (-1, 1)]
+
+
+# x = m * 2^(binade - 23), its result r * 2^place: where the result's mantissa of 24 bits has its last place.
+BY_INTEGERS = {
+    "v_rcp_f32": (1, neighbours_rcp, -24, lambda x: 1 / x),
+    "v_sqrt_f32": (2, neighbours_sqrt, -23, np.sqrt),
+    "v_rsq_f32": (2, neighbours_rsq, -24, lambda x: 1 / np.sqrt(x)),
+}
+
+
+def nearest_by_integers(name, mantissas):
+    """That results lie within half a unit of the exact ones: their neighbours at half a unit lie on either side of it.
+
+    Products wrap modulo 2^64; the results are known to be near (here by doubles), so that what is left fits 63 bits.
+    """
+    binades, neighbours, place, function = BY_INTEGERS[name]
+    for binade in range(binades):
+        bits = (mantissas + (126 + binade << 23)).astype(np.uint32)
+        results = run(name, bits).view(np.float32).astype(np.float64)
+        near = function(bits.view(np.float32).astype(np.float64))
+        assert np.all(abs(results - near) < 2.0 ** (place + 1))
+        roots = (results * 2.0**-place).astype(np.int64)
+        below, above = neighbours(mantissas, roots, binade)
+        assert np.all((below < 0) & (above > 0)), binade
+
+
+@pytest.mark.parametrize("name", BY_INTEGERS)
+def test_results_are_the_nearest_by_integer_arithmetic(name):
+    ends = np.array([1 << 23, (1 << 23) + 1, (1 << 24) - 2, (1 << 24) - 1])
+    nearest_by_integers(name, np.concatenate([ends, np.random.default_rng(4).integers(1 << 23, 1 << 24, 100000)]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BY_INTEGERS)
+def test_every_mantissa_gives_the_nearest_by_integer_arithmetic(name):
+    for first in range(1 << 23, 1 << 24, 1 << 21):
+        nearest_by_integers(name, np.arange(first, first + (1 << 21)))
+
+
+def test_integer_arithmetic_sees_a_result_that_is_one_off(monkeypatch):
+    plain = run
+    monkeypatch.setitem(globals(), "run", lambda name, bits: plain(name, bits) + (bits == 0x3F912345))
+    for name in BY_INTEGERS:
+        with pytest.raises(AssertionError):
+            nearest_by_integers(name, np.arange(0x912300, 0x912400))
+
+
+def test_the_manuals_examples():
+    """[CDNA4 ISA 12.8]"""
+    examples = """
+        v_rsq_f32 ff800000 ffc00000, v_rsq_f32 80000000 ff800000, v_rsq_f32 00000000 7f800000
+        v_rsq_f32 40800000 3f000000, v_rsq_f32 7f800000 00000000
+        v_sqrt_f32 ff800000 ffc00000, v_sqrt_f32 80000000 80000000, v_sqrt_f32 00000000 00000000
+        v_sqrt_f32 40800000 40000000, v_sqrt_f32 7f800000 7f800000
+        v_rcp_f16 fc00 8000, v_rcp_f16 c000 b800, v_rcp_f16 8000 fc00, v_rcp_f16 0000 7c00, v_rcp_f16 7c00 0000
+        v_sqrt_f16 fc00 fe00, v_sqrt_f16 8000 8000, v_sqrt_f16 0000 0000, v_sqrt_f16 4400 4000, v_sqrt_f16 7c00 7c00
+        v_rsq_f16 fc00 fe00, v_rsq_f16 8000 fc00, v_rsq_f16 0000 7c00, v_rsq_f16 4400 3800, v_rsq_f16 7c00 0000
+        v_log_f16 fc00 fe00, v_log_f16 bc00 fe00, v_log_f16 8000 fc00, v_log_f16 0000 fc00, v_log_f16 3c00 0000
+        v_log_f16 7c00 7c00, v_exp_f16 fc00 0000, v_exp_f16 8000 3c00, v_exp_f16 7c00 7c00
+    """
+    for line in examples.strip().replace("\n", ",").split(","):
+        name, bits, want = line.split()
+        assert f"{run(name, words(bits))[0]:x}" == f"{int(want, 16):x}", line
+
+
+def bits_of(value):
+    return int(np.array(float(value)).view(np.uint64))
+
+
+F64 = {
+    "v_rcp_f64": lambda x: 1 / x,
+    "v_sqrt_f64": gmpy2.sqrt,
+    "v_rsq_f64": lambda x: 1 / gmpy2.sqrt(x),  # the root rounded, then the quotient
+}
+F64_SPECIAL = {  # of 0, -0, Inf, -Inf, a signalling NaN, -1
+    "v_rcp_f64": (0x7FF << 52, 0xFFF << 52, 0, 1 << 63, 0xFFFC << 48 | 5, 0xBFF << 52),
+    "v_sqrt_f64": (0, 1 << 63, 0x7FF << 52, 0xFFF8 << 48, 0xFFFC << 48 | 5, 0xFFF8 << 48),
+    "v_rsq_f64": (0x7FF << 52, 0xFFF << 52, 0, 0xFFF8 << 48, 0xFFFC << 48 | 5, 0xFFF8 << 48),
+}
+
+
+def run_f64(name, bits, mode):
+    engine = NumpyEngine(mode)
+    return lookup(name).body(F64Lanes(engine, bits.reshape(1, -1))).raw.view(np.uint64).reshape(-1)
+
+
+@pytest.mark.parametrize("name", F64)
+@pytest.mark.parametrize("rounding", range(4))
+def test_f64_forms_are_what_their_rule_says(name, rounding):
+    """Against MPFR at 53 bits with gradual underflow; normal numbers and denormals; MODE's rounding does not count."""
+    generator = np.random.default_rng(9)
+    bits = generator.integers(1 << 52, 0x7FE << 52, 256, dtype=np.uint64)
+    bits[:64] = generator.integers(1, 1 << 52, 64, dtype=np.uint64)
+    bits[64:80] = np.arange((0x3FF << 52) - 8, (0x3FF << 52) + 8)
+    with gmpy2.ieee(64):
+        want = [bits_of(F64[name](gmpy2.mpfr(float(x)))) for x in bits.view(np.float64)]
+    got = run_f64(name, bits, Mode(round16_64=rounding, denorm16_64=3))
+    assert [hex(g) for g in got] == [hex(w) for w in want]
+
+
+@pytest.mark.parametrize("name", F64)
+def test_special_values_of_f64_forms(name):
+    inputs = np.array([0, 1 << 63, 0x7FF << 52, 0xFFF << 52, 0xFFF4 << 48 | 5, 0xBFF << 52], np.uint64)
+    got = run_f64(name, np.resize(inputs, 64), Mode(denorm16_64=3))
+    assert [hex(g) for g in got[: len(inputs)]] == [hex(w) for w in F64_SPECIAL[name]]
+
+
+@pytest.mark.parametrize("name", F64)
+def test_f64_forms_flush_denormals_where_mode_does(name):
+    smallest = np.resize(np.array([1, 1 << 63 | 1, 0x7FE << 52], np.uint64), 64)
+    got = run_f64(name, smallest, Mode(denorm16_64=0))[:3]
+    zero, negative, large = {
+        "v_rcp_f64": (0x7FF << 52, 0xFFF << 52, 0),  # 2^-1023 is a denormal
+        "v_sqrt_f64": (0, 1 << 63, bits_of(2.0**511.5)),
+        "v_rsq_f64": (0x7FF << 52, 0xFFF << 52, bits_of(2.0**-511.5)),
+    }[name]
+    assert got[:2].tolist() == [zero, negative]
+    assert abs(int(got[2]) - large) <= 1
 
 
 def digest():

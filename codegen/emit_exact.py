@@ -26,7 +26,7 @@ def _emit_exact(f: FunctionText, op: Op) -> None:
     names = {(r.file, r.first): f"${i}" for i, r in enumerate(form.results)}
     if op.attributes["masked"]:
         outputs.append(Operand("i64", "=&s"))
-    inputs = []
+    inputs: list[Operand] = []
     for register, values in zip(form.sources, groups, strict=True):
         names.setdefault((register.file, register.first), f"${len(outputs) + len(inputs)}")
         inputs.append(_input(f, op, form, register, values))

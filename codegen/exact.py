@@ -1,4 +1,4 @@
-"""Exact instructions in a kernel: the tracer's side of `exact`, `masked` and of the calls in kernels of @kernel(exact=True).
+"""Exact instructions in a kernel: the tracer's side of `exact`, `masked` and of the calls under @kernel(exact=True).
 
 An operand is registers: a lane value of the operand's width, of 32 bits where the operand is narrower (its whole
 register), a run, or a number. A result of 16 bits is its whole register, a U32; any other has the definition's type.
@@ -81,9 +81,8 @@ def _bind(
     fields = {name: bound.pop(name) for name in list(bound) if name in static or name in FIELDS}
     for name, value in fields.items():
         if not isinstance(value, int):
-            raise TypeError(
-                f"{tracer.where()}: {instruction.name} field `{name}` is static: pass an int, not {value!r}"
-            )
+            where = f"{tracer.where()}: {instruction.name}"
+            raise TypeError(f"{where} field `{name}` is static: pass an int, got {value!r}")
     missing = [p.name for p in asked if p.name not in bound and p.kind is not int]
     if missing:
         raise TypeError(f"{tracer.where()}: {instruction.name} is missing {', '.join(missing)}")

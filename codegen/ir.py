@@ -32,8 +32,8 @@ OPERATIONS = {
     "fmaximum": "NaN-propagating maximum, +0 above -0",
     "fminimum": "NaN-propagating minimum, -0 below +0",
     "inst": "the instruction `mnemonic` with static `immediates`",
-    "exact": "the instruction `mnemonic` with encoding `fields` and `extra` (DPP, SDWA), that and no other; `masked`: in"
-    " the lanes of the last operand; `old`: the operands before it are the results' old registers",
+    "exact": "the instruction `mnemonic` with encoding `fields` and `extra` (DPP, SDWA), that and no other; `masked`:"
+    " in the lanes of the last operand; `old`: the operands before it are the results' old registers",
     "set_mode": "MODE[7:0] and MODE[23] take those bits of a scalar, for the exact instructions that follow",
     "clock": "a count that grows, 64 bits",
     "loop": "region(i, carried...) for i in start, start + step .. < stop",

@@ -53,8 +53,8 @@ def kernel(block: int, lds: int = 0, **attributes: Any) -> Callable[[Callable[..
 
     attributes: `waves_per_eu` (an int, or (least, most)); `agprs`, how many accumulation registers to set apart (0
     without it: matrix results stay in VGPRs, which saves the copies); `name`; `exact`, whether every instruction that
-    the kernel calls is emitted as that instruction and no other, as if by `exact`. Arguments are Pointer, I32, U32, F32,
-    U64 or I64.
+    the kernel calls is emitted as that one and no other, as by `exact`. Arguments are Pointer, I32, U32, F32, U64 or
+    I64.
     """
     for what, value in (("block", block), ("lds", lds)):
         if isinstance(value, bool) or not isinstance(value, int):
@@ -292,8 +292,8 @@ def exact(instruction: Instruction, *operands: Any, old: Any = None, **fields: A
     """Exactly this instruction, never another with the same meaning, and never moved past another exact one.
 
     operands: registers, in the order of the definition: values of the operand's width, or of 32 bits (the whole
-    register) for narrower ones. fields: static fields of the encoding by name (cbsz, abid, blgp, op_sel, op_sel_hi, neg,
-    abs, clamp, omod, offset ...), 0 unless given; `extra`: a DPP or SDWA form as the assembler writes its modifiers,
+    register) for narrower ones. fields: static fields of the encoding by name (cbsz, abid, blgp, op_sel, op_sel_hi,
+    neg, abs, clamp, omod, offset ...), 0 unless given; `extra`: a DPP or SDWA form, as an assembler has its modifiers,
     "row_shr:1 row_mask:0xf bank_mask:0xf". old: what the results' registers hold before (0 unless given, for forms that
     keep a part). A result narrower than 32 bits is the whole register. Compiling needs a clang: `codegen.clang`.
 
@@ -337,7 +337,7 @@ def set_mode(
 
 
 def set_mode_register(value: U32) -> None:
-    """As `set_mode` with a value of run time: its bits 7:0 and 23 go to those of MODE. The lowest active lane's counts."""
+    """As `set_mode` with a value of run time, the lowest active lane's: MODE's bits 7:0 and 23 become its own."""
     tracer = current()
     tracer.record(Op("set_mode", (_lanes(value, U32, "set_mode_register").raw,)))
     tracer.exact = True

@@ -163,9 +163,8 @@ def _syntax(instruction: Instruction, fields: dict[str, int], extra: str) -> Syn
         if fits:
             return way
     asked = ", ".join([extra] * bool(extra) + [f"{n}={v}" for n, v in fields.items() if v])
-    raise NoSuchForm(
-        f"{instruction.name} has no form with {asked}; its forms are {', '.join(w.mnemonic for w in ways)}"
-    )
+    forms = ", ".join(w.mnemonic for w in ways)
+    raise NoSuchForm(f"{instruction.name} has no form with {asked}; its forms are {forms}")
 
 
 def _asks(instruction: Instruction, fields: dict[str, int]) -> bool:

@@ -781,7 +781,7 @@ def _step_exact(builder: _Builder, op: Op) -> Step:
     def run(group: _Group) -> None:
         active = group.active if mask is None else group.active & group.env[mask]
         given = [(register, group.full(group.env[value]), part) for register, value, part in placed]
-        made = {value: np.zeros(group.active.shape, UNSIGNED[value.width]) for value in op.results}
+        made: dict[Value, Array] = {value: np.zeros(group.active.shape, UNSIGNED[value.width]) for value in op.results}
         for wave in np.flatnonzero(group.active.any(axis=-1)):
             state = _wave(group, int(wave), active[wave])
             for register, array, part in given:

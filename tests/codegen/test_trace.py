@@ -28,8 +28,8 @@ from codegen.run_source import run_source
 from emu.errors import LaunchError
 from gfx950.isa.ds import ds_read_b32
 from gfx950.isa.matrix import v_mfma_scale_f32_16x16x128_f8f6f4
-from gfx950.isa.registry import INSTRUCTIONS, OPCODES, vop3
 from gfx950.isa.sop2 import s_add_u32
+from gfx950.isa.vop1 import v_rcp_iflag_f32
 from gfx950.isa.vop2 import v_add_f32
 from gfx950.isa.vop3 import v_perm_b32
 from gfx950.lanes import B128, B256
@@ -158,15 +158,13 @@ def test_static_operands_are_python_ints():
     refused(TypeError, "operand `cbsz` is static: pass a Python int", body)
 
 
-def test_a_native_body_without_intrinsic_is_refused():
-    @vop3("v_made_up_native", 0x3FE)
-    def v_made_up_native(src0: U32) -> U32:
-        return U32(src0.engine, src0.engine.native("something", [src0.raw], 0)[0])
+def test_an_instruction_without_intrinsic_whose_body_cannot_be_traced_is_exact():
+    @kernel(block=64)
+    def made(p: Pointer) -> None:
+        store(p, v_rcp_iflag_f32(load(p)))
 
-    try:
-        refused(TypeError, "the native body 'something' cannot be traced", lambda p: v_made_up_native(load(p)))
-    finally:
-        del INSTRUCTIONS["v_made_up_native"], OPCODES["VOP3", 0x3FE]
+    (op,) = (op for op in trace(made).operations() if op.name == "exact")
+    assert op.attributes["mnemonic"] == "v_rcp_iflag_f32"
 
 
 def test_outside_of_a_kernel():
@@ -189,7 +187,7 @@ def test_kernel_declaration():
         @kernel(block=64)
         def untyped(x) -> None: ...
 
-    with pytest.raises(TypeError, match=r"knows block, lds, waves_per_eu, agprs and name, not \['warps'\]"):
+    with pytest.raises(TypeError, match=r"knows block, lds, waves_per_eu, agprs, exact and name, not \['warps'\]"):
         kernel(block=64, warps=2)
 
 

@@ -7,7 +7,6 @@ engine compiles them, a whole array in one call; a part of each case runs on the
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import math
 from dataclasses import dataclass
@@ -16,118 +15,16 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
+from body_runners import input_count, on_host, on_numpy
 
-from emu.engines.host_engine import HostEngine
-from emu.engines.numpy_engine import NumpyEngine
-from gfx950.host_code import HostCode, Translation
-from gfx950.isa.registry import lookup
-from gfx950.lanes import U16, U32, U64, Mode, Words, join, split
-
-PLAIN = Mode()
-
-# ---- what runs the bodies --------------------------------------------------------------------------------------------
-
-
-def _given(kind, words):
-    """A body's operand from registers."""
-    if issubclass(kind, Words):
-        return kind([U32(w.engine, w.raw) for w in words])
-    if kind.width == 64:
-        return join(words[0], words[1]).bits(kind)
-    return words[0].to(U16).bits(kind) if kind.width == 16 else words[0].bits(kind)
-
-
-def _taken(result):
-    """The registers of a body's result."""
-    if isinstance(result, Words):
-        return list(result.words)
-    if result.width == 64:
-        return list(split(result.bits(U64)))
-    return [result.bits(U16).to(U32) if result.width == 16 else result.bits(U32)]
-
-
-def _registers(kind):
-    return kind.count if issubclass(kind, Words) else max(1, kind.width // 32)
-
-
-@functools.cache
-def _host():
-    return HostCode(opt=1)
-
-
-@functools.cache
-def on_host(name, mode=PLAIN, **static):
-    """The function of arrays of uint32 lanes, one a register of an operand: returns (registers, lanes) of uint32."""
-    definition, engine = lookup(name), HostEngine(mode)
-    operands = [p.kind for p in definition.parameters if p.kind is not int]
-    engine.begin("loop")
-    engine.emit("%i = phi i64 [ 0, %entry ], [ %following, %loop ]")
-    engine.emit("%offset = shl i64 %i, 8")
-    values, at = [], 0
-    for kind in operands:
-        words = []
-        for _ in range(_registers(kind)):
-            place = engine.define(f"getelementptr i8, ptr %in{at}, i64 %offset", 64, False)
-            words.append(U32(engine, engine.define(f"load <64 x i32>, ptr {place.text}, align 4", 32, True)))
-            at += 1
-        values.append(_given(kind, words))
-    results = _taken(definition.body(*values, **static))
-    for i, result in enumerate(results):
-        slot = engine.define(f"getelementptr i8, ptr %out{i}, i64 %offset", 64, False)
-        engine.emit(f"store {engine.typed(result.raw, True)}, ptr {slot.text}, align 4")
-    engine.emit("%following = add i64 %i, 1")
-    engine.emit("%done = icmp eq i64 %following, %count")
-    engine.emit("br i1 %done, label %end, label %loop")
-    symbol = f"all_{name}_{len(_COMPILED)}"
-    _COMPILED.append(symbol)
-    pointers = [f"ptr %in{i}" for i in range(at)] + [f"ptr %out{i}" for i in range(len(results))]
-    head = f"define void @{symbol}(i64 %count, {', '.join(pointers)}) {{\nentry:\n  br label %loop"
-    text = "\n".join([*sorted(engine.declared), head, *engine.lines, "end:\n  ret void\n}\n"])
-    _host().add(lambda: Translation(text), None)
-    call = ctypes.CFUNCTYPE(None, ctypes.c_int64, *[ctypes.c_void_p] * len(pointers))(_host().address(symbol))
-    return functools.partial(_run_on_host, call, at, len(results))
-
-
-_COMPILED = []
-
-
-def _run_on_host(call, inputs, outputs, *registers):
-    assert len(registers) == inputs
-    arrays = [np.ascontiguousarray(r, dtype=np.uint32) for r in registers]
-    lanes = arrays[0].size
-    assert lanes % 64 == 0 < lanes
-    assert all(a.size == lanes for a in arrays)
-    results = np.empty((outputs, lanes), np.uint32)
-    call(lanes // 64, *(a.ctypes.data for a in arrays), *(results[i].ctypes.data for i in range(outputs)))
-    return results
-
-
-def on_numpy(name, mode=PLAIN, **static):
-    """As `on_host`, on the numpy engine."""
-
-    def run(*registers):
-        definition, engine = lookup(name), NumpyEngine(mode)
-        words = [U32(engine, np.ascontiguousarray(r, dtype=np.uint32).reshape(-1, 64)) for r in registers]
-        values = []
-        for parameter in definition.parameters:
-            if parameter.kind is not int:
-                count = _registers(parameter.kind)
-                values.append(_given(parameter.kind, words[:count]))
-                words = words[count:]
-        assert not words
-        shape = (registers[0].size // 64, 64)
-        results = _taken(definition.body(*values, **static))
-        return np.stack([np.broadcast_to(r.raw, shape).ravel() for r in results]).astype(np.uint32)
-
-    return run
+from gfx950.lanes import Mode
 
 
 def test_host_and_numpy_are_called_alike():
-    """The two callers above give the same of every conversion, with random bits in every register."""
+    """Both callers give the same, with random bits in every register."""
     random = np.random.default_rng(1)
     for name in ("v_cvt_pk_fp8_f32", "v_cvt_scalef32_2xpk16_fp6_f32", "v_cvt_pk_f32_bf8", "v_cvt_f16_f32"):
-        count = sum(_registers(p.kind) for p in lookup(name).parameters if p.kind is not int)
-        registers = random.integers(0, 1 << 32, (count, 128), dtype=np.uint32)
+        registers = random.integers(0, 1 << 32, (input_count(name), 128), dtype=np.uint32)
         np.testing.assert_array_equal(on_host(name)(*registers), on_numpy(name)(*registers))
 
 

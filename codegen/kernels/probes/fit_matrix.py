@@ -1,0 +1,289 @@
+"""The fit of matrix arithmetic: a search over the answers of one class of shapes at a time.
+
+The search goes from the nearest named model by the change of one answer, or of two, that leaves the fewest words wrong,
+on a few tiles; every tile of the capture that the outcome gets wrong joins them, until none does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import combinations, product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from codegen.kernels.probes.apply import operand, operands_of, static_fields
+from codegen.kernels.probes.fit import Evidence, FamilyFit, difference
+from codegen.kernels.probes.matrix_step import MatrixStep
+from codegen.kernels.probes.matrix_variants import FORMATS, Variant
+from codegen.kernels.probes.probe import SIZES, probes
+from emu.engines.numpy_engine import NumpyEngine
+from gfx950.arithmetic.mfma import evaluate
+from gfx950.arithmetic.mfma_models import Format, MfmaModel, mfma_class
+from gfx950.arithmetic.mfma_switches import CLASS_SWITCHES, FIELDS, QUESTIONS
+from gfx950.isa.registry import lookup
+from gfx950.lanes import LANES, U32, Mode
+from gfx950.models import Answer, Model, Switch, find_model
+
+Words = NDArray[np.uint32]
+ASKING = ("P1/", "P1b/", "P2/", "P3/", "P4/", "P5/", "P6/", "P7/", "P8/tiles/", "P9/")
+STARTS = ("gfx950", "cdna3", "exact", "fma_chain")
+FIRST_TILES = 2  # of each step the search begins with
+MORE_TILES = 3  # of a step that the outcome gets wrong join the search
+
+
+# ---- What a step gives under a model ---------------------------------------------------------------------------------
+
+
+class _Reached(Exception):
+    """The native that a body calls: its name, its inputs and parameters."""
+
+
+class _Recorder(NumpyEngine):
+    """A numpy engine that stops where a body calls its native."""
+
+    def native(self, name: str, inputs: Sequence[Any], parameters: int) -> list[Any]:
+        shape = np.broadcast_shapes(*(np.shape(i) for i in inputs), (1, LANES))
+        stacked = np.stack([np.broadcast_to(i, shape) for i in inputs], axis=-2)
+        raise _Reached(name, np.ascontiguousarray(stacked, dtype=np.uint32), parameters)
+
+
+@dataclass(frozen=True)
+class Question:
+    """The tiles of a step as its native sees them. inputs: (tiles, registers, 64). captured: D's registers alike."""
+
+    step: MatrixStep
+    native: str
+    inputs: Words
+    parameters: int
+    captured: Words
+
+    def predicted(self, tile: int, model: MfmaModel) -> Words:
+        """D's registers of one tile under a model."""
+        return evaluate(self.native, self.inputs[tile], self.parameters, model)
+
+
+def question(step: MatrixStep, captured: Words) -> Question:
+    """A captured step with the native that its instruction calls."""
+    engine = _Recorder(None if step.mode is None else Mode.from_bits(step.mode))
+    instruction, words = lookup(step.variant.mnemonic), step.inputs[0]
+    given: dict[str, Any] = static_fields(instruction.name, step.variant.static)
+    at = 0
+    for parameter in operands_of(instruction):
+        registers = [U32(engine, words[:, at + i]) for i in range(parameter.registers)]
+        given[parameter.name], at = operand(parameter, registers), at + parameter.registers
+    arguments = [engine.mode if p.kind is Mode else given[p.name] for p in instruction.parameters]
+    try:
+        instruction.body(*arguments)
+    except _Reached as reached:
+        return Question(step, *reached.args, captured)
+    raise ValueError(f"{step.name}: {instruction.name} calls no native")
+
+
+# ---- The search ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Coordinate:
+    """One switch of the search: where its value is in an `MfmaModel`. class_: the class, or none for a question."""
+
+    switch: Switch
+    class_: str | None
+    field: str
+
+    def put(self, model: MfmaModel, answer: Answer) -> MfmaModel:
+        """The model with another answer."""
+        if self.class_ is not None:
+            rule = getattr(model, self.class_)._replace(**{self.field: FIELDS[self.field].values[answer]})
+            return replace(model, **{self.class_: rule})
+        kind = QUESTIONS[self.field][1]
+        return replace(model, **{self.field: answer if kind is int else kind[answer]})
+
+
+def coordinates(names: Sequence[str]) -> list[Coordinate]:
+    """The switches of classes, by their names, and of questions, by their fields."""
+    found = []
+    for name in names:
+        if name in CLASS_SWITCHES:
+            found += [Coordinate(switch, name, field) for field, switch in CLASS_SWITCHES[name].items()]
+        else:
+            found.append(Coordinate(QUESTIONS[name][0], None, name))
+    return found
+
+
+Tile = tuple[Question, int]
+
+
+def wrong_words(model: MfmaModel, tiles: Sequence[Tile], enough: int = 1 << 62) -> int:
+    """How many words of some tiles come out wrong; counting stops at `enough`."""
+    count = 0
+    for one, tile in tiles:
+        count += int((one.predicted(tile, model) != one.captured[tile]).sum())
+        if count >= enough:
+            break
+    return count
+
+
+def search(start: MfmaModel, free: Sequence[Coordinate], tiles: Sequence[Tile]) -> tuple[MfmaModel, int]:
+    """The model that changes of one answer at a time, or where those fail of two, lead to, and the words it has
+    wrong."""
+    best, count = start, wrong_words(start, tiles)
+    together = 1
+    while count and together <= 2:
+        tiles = sorted(tiles, key=lambda tile: -wrong_words(best, [tile]))
+        before = count
+        for chosen in combinations(free, together):
+            for candidate in _changes(best, chosen):
+                found = wrong_words(candidate, tiles, count)
+                if found < count:
+                    best, count = candidate, found
+            if count == 0 or (together > 1 and count < before):
+                break
+        together = 1 if count < before else together + 1
+    return best, count
+
+
+def _changes(model: MfmaModel, chosen: Sequence[Coordinate]) -> Iterator[MfmaModel]:
+    """The model with every other set of answers to some switches."""
+    for answers in product(*(c.switch.answers for c in chosen)):
+        changed = model
+        for coordinate, answer in zip(chosen, answers, strict=True):
+            changed = coordinate.put(changed, answer)
+        if changed != model:
+            yield changed
+
+
+# ---- Families --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class MatrixFamily:
+    """Switches of matrix arithmetic. free: classes and questions they belong to. takes: whether a variant's steps are
+    theirs."""
+
+    name: str
+    free: tuple[str, ...]
+    takes: Callable[[Variant], bool] = field(repr=False)
+
+    @cached_property
+    def switches(self) -> list[str]:
+        """The names of its switches."""
+        return [c.switch.name for c in coordinates(self.free)]
+
+    def fit(self, evidence: Evidence, model: Model) -> FamilyFit | None:
+        """See `fit.Family`."""
+        asked = [question(step, evidence.output(step)) for step in self._own(evidence.of(*ASKING))]
+        if not asked:
+            return None
+        found, wrong = self._explain(asked, MfmaModel.of(model))
+        result = FamilyFit(self.name, {s: found.answers[s] for s in self.switches}, steps=len(asked))
+        for one in wrong:
+            predicted = np.stack([one.predicted(tile, found) for tile in range(len(one.inputs))])
+            differs = difference(one.step.name, one.captured, predicted)
+            result.unexplained += [differs] if differs is not None else []
+        if not wrong:
+            self._find_undecided(result, asked, found)
+        return result
+
+    def _own(self, steps: Sequence[Any]) -> list[MatrixStep]:
+        return [s for s in steps if isinstance(s, MatrixStep) and self.takes(s.variant)]
+
+    def _explain(self, asked: Sequence[Question], known: MfmaModel) -> tuple[MfmaModel, list[Question]]:
+        """The model that the search ends with, and the steps that it gets wrong."""
+        free, everything = coordinates(self.free), [(one, tile) for one in asked for tile in range(len(one.inputs))]
+        tiles = [(one, tile) for one in asked for tile in _spread(len(one.inputs), FIRST_TILES)][:60]
+        starts = [_started(known, free, find_model(name)) for name in STARTS]
+        best = min(starts, key=lambda start: wrong_words(start, tiles))
+        while True:
+            best, count = search(best, free, tiles)
+            wrong = [t for t in everything if t not in tiles and wrong_words(best, [t], 1)] if not count else []
+            if count or not wrong:
+                return best, [one for one in asked if wrong_words(best, [t for t in everything if t[0] is one], 1)]
+            tiles += _few_of_each(wrong)
+
+    def _find_undecided(self, result: FamilyFit, asked: Sequence[Question], found: MfmaModel) -> None:
+        """Which single other answers explain as much, and what would tell them apart."""
+        everything = [(one, tile) for one in asked for tile in range(len(one.inputs))]
+        others = [q for q in self._not_captured({one.step.name for one in asked})]
+        for coordinate in coordinates(self.free):
+            for answer in coordinate.switch.answers:
+                candidate = coordinate.put(found, answer)
+                if candidate == found or wrong_words(candidate, everything, 1):
+                    continue
+                name = coordinate.switch.name
+                result.undecided.setdefault(name, []).append(answer)
+                result.telling.setdefault(name, _what_tells(found, candidate, others))
+
+    def _not_captured(self, captured: set[str]) -> list[Question]:
+        names = dict.fromkeys(prefix.partition("/")[0] for prefix in ASKING)
+        steps = [s for n in names for s in probes()[n].steps(SIZES["quick"]) if s.name.startswith(ASKING)]
+        left = [s for s in self._own(steps) if s.name not in captured]
+        return [question(s, np.zeros(s.output[0], np.uint32)) for s in left]
+
+
+def _started(known: MfmaModel, free: Sequence[Coordinate], named: Model) -> MfmaModel:
+    """What is known, with the free switches as a named model has them."""
+    for coordinate in free:
+        known = coordinate.put(known, named.values.get(coordinate.switch.name, coordinate.switch.default))
+    return known
+
+
+def _spread(count: int, wanted: int) -> list[int]:
+    """Some numbers below count, evenly apart."""
+    return sorted({i * count // wanted for i in range(min(wanted, count))})
+
+
+def _few_of_each(wrong: Sequence[Tile]) -> list[Tile]:
+    kept: dict[str, list[Tile]] = {}
+    for tile in wrong:
+        kept.setdefault(tile[0].step.name, []).append(tile)
+    return [tile for tiles in list(kept.values())[:12] for tile in tiles[:MORE_TILES]]
+
+
+def _what_tells(found: MfmaModel, candidate: MfmaModel, others: Sequence[Question]) -> str:
+    for one in others:
+        for tile in range(len(one.inputs)):
+            if (one.predicted(tile, found) != one.predicted(tile, candidate)).any():
+                return f"{one.step.name} would tell"
+    return "no tile of any probe tells them apart"
+
+
+def class_of(variant: Variant) -> str | None:
+    """The class of a variant whose formats are equally wide, `mixed` and `sparse` for others; the format of chains and
+    integers."""
+    if variant.sparse:
+        return "integers" if variant.a_format == "i8" else "sparse"
+    if variant.a_format in ("f32", "f64", "i8"):
+        return variant.a_format if variant.a_format != "i8" else "integers"
+    if len({FORMATS[name].bits == 8 for name in (variant.a_format, variant.b_format)}) == 2:
+        return "mixed"
+    return mfma_class(native_of(variant), Format[variant.a_format], Format[variant.b_format])
+
+
+def native_of(variant: Variant) -> str:
+    """The name of the native of a dense variant."""
+    shape = re.search(r"\d+x\d+x\d+(_\d+b)?", variant.mnemonic)
+    kind = {"bf16": "f16", "fp8": "f8", "bf8": "f8"}.get(variant.a_format, variant.a_format)
+    return f"mfma_f8f6f4_{shape[0]}" if variant.has_formats else f"mfma_{shape[0]}_{kind}"  # type: ignore[index]
+
+
+def _family(name: str, *free: str) -> MatrixFamily:
+    return MatrixFamily(f"matrix {name}", free, lambda variant: class_of(variant) == name)
+
+
+FAMILIES = (
+    _family("half", "half", "nan", "nan_bits"),
+    _family("half_deep", "half_deep"),
+    _family("byte", "byte"),
+    _family("byte_deep", "byte_deep", "group_order", "scale_entry"),
+    _family("small", "small"),
+    _family("mixed", "mixed_formats"),
+    _family("sparse", "sparse_order"),
+    _family("f32", "f32_fused", "f32_order", "f32_subnormal_inputs"),
+    _family("f64", "f64_fused", "f64_order"),
+    _family("integers", "i8_overflow"),
+)

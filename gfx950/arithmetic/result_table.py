@@ -38,6 +38,8 @@ SAME, CLOSE, WHOLE = 0, 1, 2
 CHUNK_WORDS = 4  # of the directory at the head of the words: kind, first word, exceptions, 0
 _PROVENANCE = ("device", "capture", "mode")
 _ESCAPE = 3
+_CODES = np.array([2, 0, 1, _ESCAPE], np.uint8)  # of the differences -1, 0, 1 and all others
+MOST_RANGES = 1 << 16
 _ONE, _TWO_BINADES = 0x3F800000, 0x40800000
 _FNV_START, _FNV_FACTOR = 14695981039346656037, 1099511628211
 
@@ -150,6 +152,8 @@ def write_table(
         _check_range(mnemonic, period, first, words, covered[-1] if covered else [0, 0])
         if covered and sum(covered[-1]) == first:
             covered[-1][1] += len(words)
+        elif len(covered) == MOST_RANGES:
+            raise TableError(f"{mnemonic}: a table has at most {MOST_RANGES} ranges; capture consecutive inputs")
         else:
             covered.append([first, len(words)])
         encoder.add(first, words)
@@ -207,9 +211,7 @@ class _Encoder:
 
 def difference_codes(plain: Words, results: Words) -> npt.NDArray[np.uint8]:
     """The two-bit code of each result."""
-    codes = np.full(len(plain), _ESCAPE, np.uint8)
-    for code, difference in enumerate((0, 1, 0xFFFFFFFF)):
-        codes[results - plain == np.uint32(difference)] = code
+    codes: npt.NDArray[np.uint8] = _CODES[np.minimum(results - plain + np.uint32(1), np.uint32(3))]
     return codes
 
 

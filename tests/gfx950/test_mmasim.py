@@ -464,8 +464,13 @@ _BOTH = [("product_bits", (23, 25)), ("dot_bits", (31,)), ("c_bits", (23, 25)), 
 _SPLITS = tuple(mfma.Split)
 NEIGHBOURS = {
     "f32_16x16x16_f16": [("length", (4, 16)), ("split", _SPLITS[1:]), ("c_window", (24, 25, 26)), *_BOTH],
-    "f32_32x32x8_bf16": [("length", (4,)), ("split", _SPLITS[1:]), ("c_window", (24, 25, 26)), *_BOTH]
-    + [("product_overflow", (0,))],
+    "f32_32x32x8_bf16": [
+        ("length", (4,)),
+        ("split", _SPLITS[1:]),
+        ("c_window", (24, 25, 26)),
+        ("product_overflow", (0,)),
+        *_BOTH,
+    ],
     "f32_16x16x32_fp8_bf8": [("length", (4, 8, 32)), ("split", _SPLITS[::2]), ("c_window", (24, 26)), *_BOTH],
 }
 

@@ -83,9 +83,12 @@ def switch(
     rules: tuple[Rule, ...] = (),
     in_bodies: bool = False,
 ) -> Switch:
-    """Declares a switch. Raises ValueError when the name is taken or the default is none of the answers."""
+    """Declares a switch. Raises ValueError when the name is taken, an answer is neither a whole number nor a word, or
+    the default is none of the answers."""
     if name in SWITCHES:
         raise ValueError(f"switch {name!r} is declared twice; a switch has one home")
+    if any(type(answer) not in (int, str) for answer in answers):
+        raise ValueError(f"switch {name!r}: the answers {answers} must be whole numbers or words")
     if default not in answers or len(set(answers)) != len(answers):
         raise ValueError(f"switch {name!r}: the default {default!r} must be one of the answers {answers}, each once")
     SWITCHES[name] = Switch(name, default, answers, text, rules, in_bodies)
@@ -110,7 +113,8 @@ class Model:
     """A set of answers. values: by switch, those that are not the default. tables: files of transcendental results by
     mnemonic. measured: where the answer to a switch, or the table of a mnemonic, was measured, as the ledger cites it.
 
-    Made by `make_model`, which checks; equal models have equal `digest`s, whatever their names and evidence.
+    Made by `make_model`, which checks. Models with the same answers and tables have the same `digest`, whatever their
+    names and evidence.
     """
 
     name: str
@@ -144,8 +148,17 @@ class Model:
         return _digest(sorted((k, v) for k, v in self.values.items() if SWITCHES[k].in_bodies))
 
     def with_values(self, values: Mapping[str, Answer], name: str | None = None) -> Model:
-        """This model with other answers to some switches. Raises ModelError as `make_model` does."""
-        return make_model(name or self.name, {**self.values, **values}, self.tables, self.measured)
+        """This model with other answers to some switches; of those that change nothing is measured any more.
+
+        Raises ModelError as `make_model` does.
+        """
+        made = make_model(name or self.name, {**self.values, **values}, self.tables)
+        changed = {key for key in {*self.values, *made.values} if self.values.get(key) != made.values.get(key)}
+        return replace(made, measured=MappingProxyType({k: v for k, v in self.measured.items() if k not in changed}))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Models go to other processes with the options of a run."""
+        return make_model, (self.name, dict(self.values), dict(self.tables), dict(self.measured))
 
 
 def _digest(content: object) -> str:
@@ -164,7 +177,7 @@ def make_model(
     for key, answer in (values or {}).items():
         if key not in known:
             raise ModelError(f"there is no switch {key!r}; {_nearest(key, known)}")
-        if answer not in known[key].answers or isinstance(answer, bool):
+        if type(answer) not in (int, str) or answer not in known[key].answers:
             answers = ", ".join(map(str, known[key].answers))
             raise ModelError(f"switch {key} cannot be {answer!r}; its answers are {answers}")
         if answer != known[key].default:
@@ -250,6 +263,10 @@ def _relative(path: Path, home: Path) -> str:
     return str(path.relative_to(home) if path.is_relative_to(home) else path)
 
 
+# What a file has by name, and what each is.
+_PARTS = {"values": "answers (whole numbers or words)", "tables": "files", "measured": "sources"}
+
+
 def read_model(path: str | PathLike[str]) -> Model:
     """The model in a file. Raises ModelError for a file that is none, with its name and what is wrong."""
     try:
@@ -258,11 +275,13 @@ def read_model(path: str | PathLike[str]) -> Model:
         raise ModelError(f"{path} is no model: {error}") from None
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:
         raise ModelError(f"{path} is no model: its schema is not {SCHEMA!r}")
-    parts = {part: content.get(part, {}) for part in ("values", "tables", "measured")}
+    if more := sorted(set(content) - {"schema", "name", *_PARTS}):
+        raise ModelError(f"{path} is no model: it has {', '.join(more)}, which no model has")
+    parts = {part: content.get(part, {}) for part in _PARTS}
     for part, found in parts.items():
         wanted = (int, str) if part == "values" else (str,)
         if not isinstance(found, dict) or not all(type(value) in wanted for value in found.values()):
-            raise ModelError(f"{path} is no model: {part!r} is not a table of names and {wanted[0].__name__} values")
+            raise ModelError(f"{path} is no model: {part!r} is not a table of names and {_PARTS[part]}")
     home = Path(path).resolve().parent
     tables = {name: home / table for name, table in parts["tables"].items()}
     try:
@@ -276,15 +295,17 @@ def read_model(path: str | PathLike[str]) -> Model:
 
 def rule_in_force(rule: Rule, model: Model | None = None) -> Rule:
     """A rule as the model has it: measured where the model's capture decided all its switches; chosen where one of
-    them has another answer than the default that the rule states."""
+    them has another answer than the default that the rule states. A rule of the ISA text that a capture confirms stays
+    one of the ISA text."""
     model = model or in_force()
     switches = _DECIDED_BY.get(rule.name, [])
     switched = {name: model.values[name] for name in switches if name in model.values}
     text = rule.text + "".join(f" Switched here: {name} = {answer}." for name, answer in switched.items())
     if switches and all(name in model.measured for name in switches):
         sources = "; ".join(dict.fromkeys(model.measured[name] for name in switches))
-        level = Evidence.measured if switched else max(rule.evidence, Evidence.measured)
-        return replace(rule, evidence=level, source=sources, text=text)
+        if rule.evidence > Evidence.measured and not switched:
+            return replace(rule, source=f"{rule.source}; as measured: {sources}")
+        return replace(rule, evidence=Evidence.measured, source=sources, text=text)
     if switched:
         return replace(rule, evidence=Evidence.chosen, source=f"model {model.name}", text=text)
     return rule

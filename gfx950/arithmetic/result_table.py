@@ -106,15 +106,36 @@ def input_space(mnemonic: str) -> int:
 def fnv_digest(results: Words, digest: int = _FNV_START) -> int:
     """The 64-bit FNV-style digest that public models of RDNA's units are published with: for each result word in order
     digest = (digest ^ word) * 1099511628211. digest: what words before these gave. Raises TypeError for another dtype.
-
-    Published, of RDNA4: V_EXP_F32 over x = i * 2^-24 for i from 0 to 2^24 - 1 gives 0x68959bb684f42e5f, over -x
-    0x88b75684494db8d3. Nobody has said what gfx950 gives.
     """
     if results.dtype != np.uint32:
         raise TypeError(f"a digest is of result bits as uint32, got {results.dtype}; use .view(numpy.uint32)")
     from gfx950.arithmetic.transcendental_lanes import fnv_words
 
     return int(fnv_words(np.ascontiguousarray(results).reshape(-1), np.uint64(digest), np.uint64(_FNV_FACTOR)))
+
+
+class PublishedDigest(NamedTuple):
+    """A digest that somebody published of another chip's results. inputs: gives the input bits, in order."""
+
+    mnemonic: str
+    text: str
+    inputs: Callable[[], Words]
+    digest: int
+
+
+def _fractions(sign: int) -> Words:
+    return (np.arange(1 << 24, dtype=np.float32) * np.float32(2.0**-24)).view(np.uint32) | np.uint32(sign)
+
+
+# Captured on gfx1100 and gfx1201, as the tests of AMD's emulator rocjitsu have them. What gfx950 gives is not known: a
+# capture that matches them has RDNA's tables, one that does not has others.
+PUBLISHED_DIGESTS = (
+    PublishedDigest("v_exp_f32", "i * 2^-24, i from 0 to 2^24 - 1", lambda: _fractions(0), 0x68959BB684F42E5F),
+    PublishedDigest("v_exp_f32", "-i * 2^-24, i from 0 to 2^24 - 1", lambda: _fractions(1 << 31), 0x88B75684494DB8D3),
+    PublishedDigest(
+        "v_log_f32", "[0.5, 2)", lambda: np.arange(0x3F000000, 1 << 30, dtype=np.uint32), 0xC33A54EFBAE098BE
+    ),
+)
 
 
 # ---- writing ---------------------------------------------------------------------------------------------------------

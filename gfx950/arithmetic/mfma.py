@@ -2,147 +2,109 @@
 switches, and the natives of all matrix instructions.
 
 No public rule of CDNA4's matrix arithmetic exists. The default is the rule measured on CDNA3 (gfx942) with gfx950's
-shapes and formats; whatever that leaves open is a field of `MfmaModel`, so that a capture from a real device can
-decide it. `evaluate` runs any model; the natives in `gfx950.arithmetic.native.NATIVES` run `DEFAULT`, fast.
+shapes and formats; whatever that leaves open is a switch (`mfma_switches`) and a field of `MfmaModel`, so that a
+capture from a real device can decide it. `evaluate` runs any model; so do the natives in
+`gfx950.arithmetic.native.NATIVES`, where the model in force is none that they have fast code for.
 
 One output element is a chain over groups of k: each group's rounded f32 result is the C of the next. A group of L
-products with C:
+products with C, the default's directions in parentheses:
  a. zero products are dropped; a product's exponent is the sum of its factors' exponents (a subnormal has the smallest
      normal exponent), e_dot the largest.
- b. every product is cut toward zero `product_bits` below e_dot and the cut products are summed exactly.
- c. with a split, a and b run on either part alone, and the part sums are floored to `product_bits` below the larger
+ b. every product is cut (toward zero) `product_bits` below e_dot and the cut products are summed exactly.
+ c. with a split, a and b run on either part alone, and the part sums are cut (down) to `product_bits` below the larger
      e_dot.
- d. e_max = max(e_dot, e_C); the sum is floored `dot_bits` below e_max, C `c_bits` below it (and dropped more than
-     `c_window` below).
- e. their sum is floored `sum_bits` below its own exponent.
- f. that is rounded to f32, nearest even, with gradual underflow; an exact zero is +0.
+ d. e_max = max(e_dot, e_C); the sum is cut (down) `dot_bits` below e_max, C (down) `c_bits` below it (and dropped more
+     than `c_window` below).
+ e. their sum is cut (down) `sum_bits` below its own exponent.
+ f. that is rounded to f32 (nearest even) with gradual underflow; an exact zero is +0.
+With the method `exact`, the exact sum of the products and C goes to f at once. A subnormal that is flushed becomes the
+zero of its sign: elements before a, C before d, the result after f.
 """
 
 from __future__ import annotations
 
-import enum
+import ctypes
+import functools
+import itertools
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from gfx950.arithmetic.mfma_models import (
+    CDNA3,
+    DEFAULT,
+    ELEMENTS,
+    EXACT,
+    FIELD_BITS,
+    FMA_CHAIN,
+    XF32_RULE,
+    Format,
+    MfmaModel,
+    format_class,
+    mfma_class,
+)
+from gfx950.arithmetic.mfma_numbers import WIDE_WORDS, WORK_WORDS, ProductNumbers, native_numbers
 from gfx950.arithmetic.mfma_shapes import SHAPES, kind_of
-from gfx950.arithmetic.native import NATIVES, declare
-from gfx950.formats import BF16, E2M1, E2M3, E3M2, E4M3FN, E4M3FNUZ, E5M2, E5M2FNUZ, F16
+from gfx950.arithmetic.mfma_switches import (
+    NO_CUT,
+    NO_WINDOW,
+    ChainInputs,
+    Direction,
+    GroupOrder,
+    GroupRule,
+    IntegerOverflow,
+    Method,
+    MixedFormats,
+    NanRule,
+    Order,
+    ScaleEntry,
+    SparseOrder,
+    Split,
+    Subnormals,
+    ZeroSign,
+)
+from gfx950.arithmetic.native import NATIVES, Native, add_host_function, enter, function_address
+from gfx950.models import Model
+
+__all__ = [
+    "CDNA3",
+    "DEFAULT",
+    "ELEMENTS",
+    "EXACT",
+    "F64_NAN",
+    "FIELD_BITS",
+    "FMA_CHAIN",
+    "NATIVES",
+    "NO_CUT",
+    "NO_WINDOW",
+    "ChainInputs",
+    "Direction",
+    "Format",
+    "GroupOrder",
+    "GroupRule",
+    "IntegerOverflow",
+    "Method",
+    "MfmaModel",
+    "MixedFormats",
+    "NanRule",
+    "Operand",
+    "Order",
+    "ScaleEntry",
+    "SparseOrder",
+    "Split",
+    "Subnormals",
+    "ZeroSign",
+    "evaluate",
+    "mfma_class",
+    "multiply",
+    "pack_parameters",
+]
 
 Words = npt.NDArray[np.uint32]
-
-
-class Format(enum.IntEnum):
-    """Element formats; 0 to 4 are the ISA's CBSZ and BLGP codes of F8F6F4. FNUZ is gfx942's and has no native here."""
-
-    fp8 = 0
-    bf8 = 1
-    fp6 = 2
-    bf6 = 3
-    fp4 = 4
-    f16 = 5
-    bf16 = 6
-    fp8_fnuz = 7
-    bf8_fnuz = 8
-
-
-ELEMENTS = (E4M3FN, E5M2, E2M3, E3M2, E2M1, F16, BF16, E4M3FNUZ, E5M2FNUZ)  # by Format
-FIELD_BITS = tuple(element.bits for element in ELEMENTS)
-
-
-class Split(enum.IntEnum):
-    """How a group is cut in two parts that are aligned apart (step c)."""
-
-    none = 0
-    even_odd = 1
-    halves = 2
-
-
-class GroupOrder(enum.IntEnum):
-    """Order in which k is cut into groups: `logical` ascending, or `physical`, lane group by lane group as registers
-    hold it."""
-
-    logical = 0
-    physical = 1
-
-
-class ScaleEntry(enum.IntEnum):
-    """Where a block scale enters: at every product's exponent before alignment, or at the f32 sum of its whole block
-    of 32, which then meets C in one more step d to f."""
-
-    product_exponent = 0
-    block_sum = 1
-
-
-class SparseOrder(enum.IntEnum):
-    """What a sparse A's groups are cut from: `stored`, the elements that are stored, as a dense A of half the depth
-    would be; or `expanded`, all k, zeros where nothing is stored."""
-
-    stored = 0
-    expanded = 1
-
-
-NO_WINDOW = 1 << 20
-
-
-class GroupRule(NamedTuple):
-    """The numbers of one group step, named as in the module's text; all counts of bits or of products."""
-
-    length: int
-    split: int = Split.none
-    product_bits: int = 24
-    dot_bits: int = 32
-    c_bits: int = 24
-    c_window: int = NO_WINDOW
-    sum_bits: int = 31
-    product_overflow: int = 1  # 1: a product of magnitude 2^128 or more is Inf before anything is summed
-
-
-_HALF = GroupRule(8)
-_BYTE = GroupRule(16, Split.even_odd, c_window=25, product_overflow=0)
-
-
-@dataclass(frozen=True)
-class MfmaModel:
-    """One candidate for the arithmetic. half: f16 and bf16; byte: fp8 and bf8, also mixed with smaller ones; small:
-    fp6, bf6, fp4 only.
-
-    nan_bits: the NaN every NaN result gets. Raises ValueError for widths that 64-bit integers cannot hold.
-    """
-
-    half: GroupRule = _HALF
-    byte: GroupRule = _BYTE
-    small: GroupRule = _BYTE
-    group_order: GroupOrder = GroupOrder.logical
-    scale_entry: ScaleEntry = ScaleEntry.product_exponent
-    sparse_order: SparseOrder = SparseOrder.stored
-    nan_bits: int = 0x7FC00000
-
-    def __post_init__(self) -> None:
-        for name in ("half", "byte", "small"):
-            _check_group(name, getattr(self, name))
-        if not 0x7F800000 < self.nan_bits & 0x7FFFFFFF <= 0x7FFFFFFF:
-            raise ValueError(f"nan_bits {self.nan_bits:#x} is no f32 NaN")
-
-    def group_rule(self, format_a: Format, format_b: Format) -> GroupRule:
-        """The group step for this pair of formats."""
-        bits = max(FIELD_BITS[format_a], FIELD_BITS[format_b])
-        return self.half if bits == 16 else self.byte if bits == 8 else self.small
-
-
-def _check_group(name: str, group: GroupRule) -> None:
-    if group.length not in (1, 2, 4, 8, 16, 32, 64, 128):
-        raise ValueError(f"{name}.length {group.length} is not a power of two up to 128")
-    if not 22 <= group.product_bits <= group.dot_bits <= 40 or not 0 <= group.c_bits <= group.dot_bits:
-        raise ValueError(f"{name}: want 22 <= product_bits <= dot_bits <= 40 and 0 <= c_bits <= dot_bits, got {group}")
-    if not 24 <= group.sum_bits <= 60:
-        raise ValueError(f"{name}.sum_bits {group.sum_bits} is not within 24..60")
-
-
-DEFAULT = MfmaModel()
-F64_NAN = 0x7FF8000000000000  # of every f64 NaN result [rule mfma.nan_bits]
+F64_NAN = 0x7FF8000000000000  # of f64 NaN results where nan_bits is 0x7FC00000
 
 
 def pack_parameters(
@@ -184,82 +146,148 @@ def _check_formats(name: str, format_a: Format, format_b: Format) -> None:
 
 
 def evaluate(name: str, inputs: Words, parameters: int, model: MfmaModel = DEFAULT) -> Words:
-    """What the native `name` gives for one item under any model, by the plain rule; slow, the reference of the fast
-    natives.
+    """What the native `name` gives under any model, by the general rule: the reference of the fast natives.
 
-    inputs: uint32 (n_in, 64). Returns uint32 (n_out, 64). Raises ValueError for an unknown name, shape or format
-    pair.
+    inputs: uint32 (..., n_in, 64). Returns uint32 (..., n_out, 64). Raises ValueError for an unknown name, shape or
+    format pair.
     """
-    from gfx950.arithmetic import mfma_plain, mfma_rule
-
     if name not in SHAPES:
         raise ValueError(f"no MFMA native {name!r}; there are {', '.join(SHAPES)}")
-    if inputs.shape != (NATIVES[name].n_in, 64):
+    if inputs.shape[-2:] != (NATIVES[name].n_in, 64):
         raise ValueError(f"{name} takes inputs of shape ({NATIVES[name].n_in}, 64), got {inputs.shape}")
-    formats = Format(parameters & 7), Format(parameters >> 3 & 7)
-    _check_formats(name, *formats)
-    outputs = np.empty((NATIVES[name].n_out, 64), np.uint32)
-    shape = SHAPES[name]
-    if shape.sparse or shape.copies > 1 or kind_of(name) in ("f32", "f64", "i8"):
-        mfma_plain.run_registers(name, inputs, outputs, parameters, model)
-        return outputs
-    settings = mfma_rule.Settings(model.group_order, model.scale_entry, model.nan_bits)
-    mfma_rule.run_registers(
-        np.ascontiguousarray(inputs), outputs, parameters, shape, model.group_rule(*formats), settings
-    )
-    return outputs
+    _check_formats(name, Format(parameters & 7), Format(parameters >> 3 & 7))
+    return _general_native(name, native_numbers(name, model))(inputs, parameters)
 
 
-@dataclass(frozen=True)
-class Operand:
-    """A matrix of element codes: (rows, K) uint16, one code an element; B is given transposed. scales: E8M0 bytes
-    (rows, K / 32) or none."""
+# ---- Natives ---------------------------------------------------------------------------------------------------------
 
-    codes: npt.NDArray[np.uint16]
-    format: Format
-    scales: npt.NDArray[np.uint8] | None = None
-
-
-def multiply(a: Operand, b: Operand, c: Words, model: MfmaModel = DEFAULT, *, clamp: bool = False) -> Words:
-    """D = A B + C on element codes, free of register layouts and of shapes, groups in ascending k.
-
-    c, D: f32 bits (M, N). Both operands have scales or neither. K must be a multiple of the group length or less than
-    it. Raises ValueError where the sizes do not fit together.
-    """
-    from gfx950.arithmetic import mfma_rule
-
-    depth = a.codes.shape[1]
-    if (a.scales is None) != (b.scales is None):
-        raise ValueError("one operand has scales and the other none; give scales of 127 for 1.0")
-    if b.codes.shape[1] != depth or c.shape != (len(a.codes), len(b.codes)):
-        raise ValueError(f"A {a.codes.shape}, B transposed {b.codes.shape} and C {c.shape} do not fit together")
-    group = model.group_rule(a.format, b.format)
-    if depth > group.length and depth % group.length:
-        raise ValueError(f"K = {depth} is no multiple of the group length {group.length}")
-    settings = mfma_rule.Settings(model.group_order, model.scale_entry, model.nan_bits)
-    d = np.empty(c.shape, np.uint32)
-    mfma_rule.multiply_codes(
-        np.ascontiguousarray(a.codes, np.uint16),
-        np.ascontiguousarray(b.codes, np.uint16),
-        _scales(a),
-        _scales(b),
-        np.ascontiguousarray(c),
-        d,
-        np.arange(depth),
-        (int(a.format), int(b.format)),
-        group,
-        settings,
-        clamp,
-    )
-    return d
+_GENERAL = {"f32": "mfma_chain_rule:run_singles", "f64": "mfma_chain_rule:run_doubles"}
+_GENERAL |= {"i8": "mfma_chain_rule:run_integers"}
+_KINDS = ("words", "words", "number", "numbers", "integers", "numbers")
+_MODEL_NATIVE = """
+@numbers = private constant [{count} x i64] [{numbers}]
+define void @{symbol}(ptr %inputs, ptr %outputs, i64 %parameters) {{
+  %work = alloca [{work} x i32], align 64
+  %wide = alloca [{wide} x i64], align 64
+  %function = inttoptr i64 {address} to ptr
+  call void %function(ptr %inputs, ptr %outputs, i64 %parameters, ptr @numbers, ptr %work, ptr %wide)
+  ret void
+}}
+"""
 
 
-def _scales(operand: Operand) -> npt.NDArray[np.uint8]:
-    return np.empty((0, 0), np.uint8) if operand.scales is None else np.ascontiguousarray(operand.scales, np.uint8)
+def _general_address(name: str) -> int:
+    """The function that runs a native from numbers; compiled once for all shapes of its kind."""
+    body = _GENERAL.get(kind_of(name), "mfma_rule:run_sparse" if SHAPES[name].sparse else "mfma_rule:run_groups")
+    return function_address(f"gfx950.arithmetic.{body}", _KINDS)
+
+
+class GeneralNative(Native):
+    """A matrix native under a model of which it knows the numbers (`mfma_numbers`)."""
+
+    kept = False
+
+    def __init__(self, name: str, numbers: tuple[int, ...]) -> None:
+        shape = SHAPES[name]
+        super().__init__(name, shape.input_registers, shape.c_registers, "")
+        self.numbers = numbers
+
+    @functools.cached_property
+    def address(self) -> int:
+        """The address of the host function, valid for the life of the process."""
+        symbol = f"mfma_general_{next(_COUNT)}"
+        listed = ", ".join(f"i64 {number}" for number in self.numbers)
+        sizes = {"count": len(self.numbers), "work": WORK_WORDS, "wide": WIDE_WORDS}
+        text = _MODEL_NATIVE.format(symbol=symbol, numbers=listed, address=_general_address(self.name), **sizes)
+        return add_host_function(text, symbol)
+
+    def under(self, model: Model) -> Native:
+        return NATIVES[self.name].under(model)
+
+
+_COUNT = itertools.count()
+_general_native = functools.cache(GeneralNative)
+
+
+class MatrixNative(Native):
+    """The fast native of the default model, which a general one stands for under others."""
+
+    def __init__(self, name: str) -> None:
+        shape = SHAPES[name]
+        module = f"gfx950.arithmetic.{_MODULES.get(kind_of(name), 'mfma_natives')}"
+        super().__init__(name, shape.input_registers, shape.c_registers, f"{module}:{name}")
+        self._default = native_numbers(name, DEFAULT)
+        self._found: dict[str, Native] = {}
+
+    def under(self, model: Model) -> Native:
+        """Itself where the model's answers are the default's in all that this native reads."""
+        if model.digest not in self._found:
+            numbers = native_numbers(self.name, MfmaModel.of(model))
+            self._found[model.digest] = self if numbers == self._default else _general_native(self.name, numbers)
+        return self._found[model.digest]
 
 
 _MODULES = {"f32": "mfma_chain", "f64": "mfma_chain", "i8": "mfma_integers"}
 
-for _name, _shape in SHAPES.items():
-    _module = f"gfx950.arithmetic.{_MODULES.get(kind_of(_name), 'mfma_natives')}"
-    declare(_name, _shape.input_registers, _shape.c_registers, f"{_module}:{_name}")
+for _name in SHAPES:
+    enter(MatrixNative(_name))
+
+
+# ---- Matrices of codes -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A matrix of element codes: (rows, K), one code an element; B is given transposed. scales: E8M0 bytes
+    (rows, K / 32) or none. Codes of xf32 are f32 bits, of which the upper 19 count."""
+
+    codes: npt.NDArray[np.unsignedinteger[Any]]
+    format: Format
+    scales: npt.NDArray[np.uint8] | None = None
+
+
+def multiply(
+    a: Operand, b: Operand, c: Words, model: MfmaModel = DEFAULT, *, clamp: bool = False, class_: str | None = None
+) -> Words:
+    """D = A B + C on element codes, free of register layouts and of shapes, groups in ascending k.
+
+    c, D: f32 bits (M, N). Both operands have scales or neither. K must be a multiple of the group length or less than
+    it. class_: whose group step is taken; else that of the formats: half, byte or small (xf32 has its own). Raises
+    ValueError where the sizes do not fit together.
+    """
+    rows, depth = a.codes.shape
+    columns = len(b.codes)
+    if (a.scales is None) != (b.scales is None):
+        raise ValueError("one operand has scales and the other none; give scales of 127 for 1.0")
+    if b.codes.shape[1] != depth or c.shape != (rows, columns):
+        raise ValueError(f"A {a.codes.shape}, B transposed {b.codes.shape} and C {c.shape} do not fit together")
+    group = XF32_RULE
+    if Format.xf32 not in (a.format, b.format):
+        group = getattr(model, class_ or format_class(a.format, b.format, model))
+    if depth > group.length and depth % group.length:
+        raise ValueError(f"K = {depth} is no multiple of the group length {group.length}")
+    scaled = a.scales is not None
+    if scaled and any(x.scales is None or x.scales.shape != (len(x.codes), depth // 32) for x in (a, b)):
+        raise ValueError(f"scales must be (rows, K / 32), {depth // 32} a row: one for every 32 of K")
+    block_sum = scaled and model.scale_entry is ScaleEntry.block_sum
+    numbers = (a.format, b.format, scaled, clamp, block_sum, model.nan, model.nan_bits)
+    product = ProductNumbers(rows, columns, depth, *map(int, numbers))
+    return _multiply_codes(a, b, np.ascontiguousarray(c, np.uint32), np.array((*product, *group), np.int64))
+
+
+def _multiply_codes(a: Operand, b: Operand, c: Words, numbers: npt.NDArray[np.int64]) -> Words:
+    depth, d = a.codes.shape[1], np.empty(c.shape, np.uint32)
+    scales = [x.scales.astype(np.int32).ravel() - 127 for x in (a, b) if x.scales is not None]
+    work = np.concatenate([*scales, np.empty(5 * sum(c.shape) * depth + 256, np.int32)], dtype=np.int32)
+    wide = np.empty(WIDE_WORDS, np.int64)
+    codes = [np.ascontiguousarray(x.codes >> (13 if x.format is Format.xf32 else 0), np.int32) for x in (a, b)]
+    arrays: list[npt.NDArray[Any]] = [*codes, c, d, numbers, work, wide]
+    _codes_function()(*(array.ctypes.data for array in arrays))
+    return d
+
+
+@functools.cache
+def _codes_function() -> Callable[..., None]:
+    kinds = ("integers", "integers", "words", "words", "numbers", "integers", "numbers")
+    address = function_address("gfx950.arithmetic.mfma_rule:multiply_codes", kinds)
+    return ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(kinds))(address)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gfx950.arithmetic.mfma_shapes import SHAPES, is_deep, kind_of
 from gfx950.evidence import Evidence, Rule, rule
 from gfx950.layouts import INDEX_SET_RULE
 
@@ -23,41 +24,120 @@ _NAN_BITS = rule(
     "mfma.nan_bits",
     Evidence.chosen,
     "nothing published",
-    "Every NaN result is 0x7FC00000, of f64 instructions 0x7FF8000000000000.",
+    "The NaN that is made is 0x7FC00000, of f64 instructions 0x7FF8000000000000.",
 )
-# What a group step rests on, whatever the formats.
-_GROUP: tuple[Rule, ...] = (
-    rule(
+_NAN = rule(
+    "mfma.nan",
+    Evidence.chosen,
+    "nothing published",
+    "A NaN result is the same whatever NaN went in.",
+)
+_SCALED = "CDNA4 ISA 7.2 gives only the value"
+QUESTION_RULES: dict[str, Rule] = {  # by the question they answer for all classes of shapes
+    "group_order": rule(
         "mfma.group_order",
         Evidence.carried,
         _GFX942,
         "Groups follow each other in ascending logical k, each through a rounded f32.",
     ),
-    rule(
-        "mfma.product_bits",
+    "scale_entry": rule(
+        "mfma.scale_entry", Evidence.chosen, _SCALED, "Block scales add to product exponents before C is aligned."
+    ),
+    "sparse_order": rule(
+        "mfma.sparse_order",
+        Evidence.chosen,
+        "nothing published",
+        "The stored elements of a sparse A are grouped as those of a dense A of half the depth.",
+    ),
+    "mixed_formats": rule(
+        "mfma.mixed_formats",
+        Evidence.chosen,
+        "nothing published",
+        "A mixed pair follows its wider format's group step.",
+    ),
+    "nan": _NAN,
+    "nan_bits": _NAN_BITS,
+    "f32": rule(
+        "mfma.f32.chain",
         Evidence.carried,
         _GFX942,
-        "Products are cut toward zero 24 bits below the group's largest exponent.",
+        "f32: fused multiply-adds in ascending k that begin with C, each rounded once to nearest even.",
     ),
-    rule(
-        "mfma.dot_bits",
+    "f32_denorm": rule(
+        "mfma.f32_denorm",
+        Evidence.spec,
+        "CDNA4 ISA 7.4; 7.1.2 says that MODE's denormal fields are ignored",
+        "Subnormal A and B of f32 instructions become zeros of their sign unless MODE keeps f32 inputs; C and D keep"
+        " theirs.",
+    ),
+    "f64": rule(
+        "mfma.f64.chain",
         Evidence.carried,
         _GFX942,
-        "The group sum is floored 32 bits below the larger of its and C's exponent.",
+        "f64: fused multiply-adds in ascending k that begin with C, each rounded once to nearest even.",
     ),
-    rule("mfma.c_bits", Evidence.carried, _GFX942, "C is floored 24 bits below that exponent."),
-    rule(
-        "mfma.sum_bits",
-        Evidence.carried,
-        _GFX942,
-        "The total is floored 31 bits below its exponent, then rounded to nearest even.",
+    "i8": rule(
+        "mfma.i8_overflow",
+        Evidence.chosen,
+        "CDNA4 ISA 7.1.2: an i32 result is clamped under FP16_OVFL",
+        "Under FP16_OVFL the addition of C saturates, and else wraps; partial sums do neither.",
     ),
-    rule(
-        "mfma.subnormals",
+}
+
+# What a group step rests on, by class of shapes and by topic. gfx942 has the shapes of `half` and `byte`.
+_STEPS = {
+    "products": "Products are cut toward zero 24 bits below the largest exponent of their part.",
+    "dot": "The group sum is floored 32 bits below the larger of its and C's exponent.",
+    "sum": "The total is floored 31 bits below its exponent.",
+    "output": "The total is rounded to f32, nearest even, with gradual underflow.",
+    "zero_sign": "An exactly zero total is +0, also for C = -0.",
+}
+_HALF_STEPS = _STEPS | {
+    "group": "Groups of 8 products are summed on one alignment.",
+    "split": "A group is aligned as a whole.",
+    "product_overflow": "A bf16 product of 2^128 or more is Inf before summing.",
+    "c": "C is floored 24 bits below the larger exponent, however far below it is.",
+}
+_BYTE_STEPS = _STEPS | {
+    "group": "Groups of 16 products, at every K.",
+    "split": "Even and odd k are aligned apart, then both are floored to the larger exponent.",
+    "product_overflow": "Products have no range limit before the f32 result.",
+    "c": "C is floored 24 bits below the larger exponent, and dropped more than 25 binades below it.",
+}
+_CLASSES = {
+    "half": ("f16, bf16", Evidence.carried, _GFX942, _HALF_STEPS),
+    "half_deep": (
+        "f16, bf16 on gfx950's own shapes",
+        Evidence.chosen,
+        "nothing published; as gfx942 does at its depths",
+        _HALF_STEPS,
+    ),
+    "byte": ("fp8, bf8", Evidence.carried, _GFX942, _BYTE_STEPS),
+    "byte_deep": (
+        "fp8, bf8 on gfx950's own shapes",
+        Evidence.chosen,
+        "nothing published; as gfx942 does at its depths",
+        _BYTE_STEPS,
+    ),
+    "small": ("fp6, bf6, fp4", Evidence.chosen, "nothing published; as fp8 on gfx942", _BYTE_STEPS),
+}
+
+
+def _class_rules(class_: str) -> dict[str, Rule]:
+    what, evidence, source, steps = _CLASSES[class_]
+    rules = {topic: rule(f"mfma.{class_}.{topic}", evidence, source, f"{what}: {t}") for topic, t in steps.items()}
+    rules["subnormals"] = rule(
+        f"mfma.{class_}.subnormals",
         Evidence.spec,
         "CDNA4 ISA 7.1.2, 7.4",
-        "Subnormal inputs, C and D are kept whatever MODE says.",
-    ),
+        f"{what}: subnormal inputs, C and D are kept whatever MODE says.",
+    )
+    return rules
+
+
+CLASS_RULES = {class_: _class_rules(class_) for class_ in _CLASSES}
+_GROUPS: tuple[Rule, ...] = (
+    QUESTION_RULES["group_order"],
     _OVERFLOW,
     _OVERFLOW_STEP,
     rule(
@@ -66,51 +146,16 @@ _GROUP: tuple[Rule, ...] = (
         _GFX942,
         "Inf * 0 and Inf - Inf are NaN; Inf and NaN of A, B and C propagate.",
     ),
+    _NAN,
     _NAN_BITS,
-    rule("mfma.signed_zero", Evidence.carried, _GFX942, "An exactly zero total is +0, also for C = -0."),
 )
-HALF_RULES: tuple[Rule, ...] = (
-    rule("mfma.group_length.f16_bf16", Evidence.carried, _GFX942, "f16 and bf16: groups of 8 products."),
-    rule("mfma.product_overflow", Evidence.carried, _GFX942, "A bf16 product of 2^128 or more is Inf before summing."),
-    *_GROUP,
-)
-BYTE_RULES: tuple[Rule, ...] = (
-    rule(
-        "mfma.group_length.fp8_bf8",
-        Evidence.carried,
-        _GFX942,
-        "fp8 and bf8: groups of 16 products, at every K and also in F8F6F4.",
-    ),
-    rule(
-        "mfma.split",
-        Evidence.carried,
-        _GFX942,
-        "8-bit formats align even and odd k apart, then floor both to the larger exponent.",
-    ),
-    rule(
-        "mfma.c_window",
-        Evidence.carried,
-        _GFX942,
-        "8-bit formats drop C more than 25 binades below; f16 and bf16 never drop it.",
-    ),
-    *_GROUP,
-)
+HALF_RULES: tuple[Rule, ...] = (*CLASS_RULES["half"].values(), *_GROUPS)
+HALF_DEEP_RULES: tuple[Rule, ...] = (*CLASS_RULES["half_deep"].values(), *_GROUPS)
+BYTE_RULES: tuple[Rule, ...] = (*CLASS_RULES["byte"].values(), *_GROUPS)
+BYTE_DEEP_RULES: tuple[Rule, ...] = (*CLASS_RULES["byte_deep"].values(), *_GROUPS)
 F8F6F4_RULES: tuple[Rule, ...] = (
-    rule(
-        "mfma.group_length.fp6_fp4", Evidence.chosen, "nothing published", "fp6, bf6, fp4: the same group step as fp8."
-    ),
-    rule(
-        "mfma.mixed_formats",
-        Evidence.chosen,
-        "nothing published",
-        "A mixed pair follows its wider format's group step.",
-    ),
-    rule(
-        "mfma.scale_entry",
-        Evidence.chosen,
-        "CDNA4 ISA 7.2 gives only the value",
-        "Block scales add to product exponents before C is aligned.",
-    ),
+    QUESTION_RULES["mixed_formats"],
+    QUESTION_RULES["scale_entry"],
     rule(
         "mfma.scaled_overflow",
         Evidence.chosen,
@@ -129,18 +174,15 @@ F8F6F4_RULES: tuple[Rule, ...] = (
         "CDNA4 ISA 7.2: 0xFF is NaN",
         "A NaN scale makes its whole row or column NaN, even with zero data.",
     ),
-    *BYTE_RULES,
+    *CLASS_RULES["byte_deep"].values(),
+    *CLASS_RULES["small"].values(),
+    *_GROUPS,
 )
 
-_CHAIN = rule(
-    "mfma.chain",
-    Evidence.carried,
-    _GFX942,
-    "f32 and f64: fused multiply-adds in ascending k that begin with C, each rounded once to nearest even.",
-)
 F64_RULES: tuple[Rule, ...] = (
-    _CHAIN,
+    QUESTION_RULES["f64"],
     _OVERFLOW_STEP,
+    _NAN,
     _NAN_BITS,
     rule(
         "mfma.f64_negate",
@@ -150,17 +192,12 @@ F64_RULES: tuple[Rule, ...] = (
     ),
 )
 F32_RULES: tuple[Rule, ...] = (
-    _CHAIN,
+    QUESTION_RULES["f32"],
     _OVERFLOW,
     _OVERFLOW_STEP,
+    _NAN,
     _NAN_BITS,
-    rule(
-        "mfma.f32_denorm",
-        Evidence.spec,
-        "CDNA4 ISA 7.4; 7.1.2 says that MODE's denormal fields are ignored",
-        "Subnormal A and B of f32 instructions become zeros of their sign unless MODE keeps f32 inputs; C and D keep"
-        " theirs.",
-    ),
+    QUESTION_RULES["f32_denorm"],
 )
 INTEGER_RULES: tuple[Rule, ...] = (
     rule(
@@ -169,12 +206,7 @@ INTEGER_RULES: tuple[Rule, ...] = (
         "CDNA4 ISA 7.1.2, 12.10",
         "i8: the exact sum of the signed products is added to C modulo 2^32.",
     ),
-    rule(
-        "mfma.i8_overflow",
-        Evidence.chosen,
-        "CDNA4 ISA 7.1.2: an i32 result is clamped under FP16_OVFL",
-        "Under FP16_OVFL that one addition saturates; partial sums do not.",
-    ),
+    QUESTION_RULES["i8"],
 )
 SPARSE_RULES: tuple[Rule, ...] = (
     INDEX_SET_RULE,
@@ -184,12 +216,7 @@ SPARSE_RULES: tuple[Rule, ...] = (
         "CDNA4 ISA 7.5 wants the two of a pair to be different and ascending",
         "Every stored element meets the k that its own two bits name, also where the two of a pair are not ascending.",
     ),
-    rule(
-        "mfma.sparse_order",
-        Evidence.chosen,
-        "nothing published",
-        "The stored elements of a sparse A are grouped as those of a dense A of half the depth.",
-    ),
+    QUESTION_RULES["sparse_order"],
 )
 BROADCAST_RULES: tuple[Rule, ...] = (
     rule(
@@ -229,3 +256,15 @@ SCALE_RULES: tuple[Rule, ...] = (
         " other it does nothing.",
     ),
 )
+
+
+_DEEP = {"f8f6f4": F8F6F4_RULES, "f16": HALF_DEEP_RULES, "f8": BYTE_DEEP_RULES}
+_KINDS = {"f16": HALF_RULES, "f8": BYTE_RULES, "f32": F32_RULES, "f64": F64_RULES, "i8": INTEGER_RULES}
+
+
+def rules_of(native: str) -> tuple[Rule, ...]:
+    """What the arithmetic of a matrix native rests on, apart from layouts."""
+    kind = kind_of(native)
+    rules = (_DEEP if is_deep(native) else _KINDS)[kind]
+    rules += SCALE_RULES if kind == "f8f6f4" else ()
+    return rules + (SPARSE_RULES if SHAPES[native].sparse else ())

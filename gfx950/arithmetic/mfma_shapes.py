@@ -94,3 +94,11 @@ SHAPES: dict[str, Shape] = dict(
 def kind_of(name: str) -> str:
     """The kind of a native: f16, f8, f8f6f4, f32, f64, i8."""
     return "f8f6f4" if "f8f6f4" in name else name.rpartition("_")[2]
+
+
+def is_deep(name: str) -> bool:
+    """Whether gfx942 has no floating-point shape of this depth: F8F6F4, and those of twice the K."""
+    shape, kind = SHAPES[name], kind_of(name)
+    if kind not in ("f8f6f4", "f8", "f16"):
+        return False
+    return shape.depth * shape.rows * shape.copies >= {"f16": 512, "f8": 1024, "f8f6f4": 0}[kind]

@@ -93,11 +93,7 @@ class Native:
         return f"Native({self.name!r}, n_in={self.n_in}, n_out={self.n_out})"
 
     def _function(self) -> Body:
-        if not isinstance(self._body, str):
-            return self._body
-        module, _, attribute = self._body.partition(":")
-        function: Body = getattr(importlib.import_module(module), attribute)
-        return function
+        return _found(self._body) if isinstance(self._body, str) else self._body
 
     @functools.cached_property
     def address(self) -> int:
@@ -216,12 +212,25 @@ def _sources_digest() -> str:
 
 
 def _translation(body: Body) -> Translation:
+    """A body as a native calls it."""
+    return _plain_function(body, ("words", "words", "number"))
+
+
+def _plain_function(body: Callable[..., None], kinds: tuple[str, ...]) -> Translation:
     """The LLVM text that numba makes of a body, with a plain C function around it."""
     numba: Any = importlib.import_module("numba")
     types: Any = importlib.import_module("numba.core.types")
-    words = types.CPointer(types.uint32)
+    of_kind = {
+        "words": types.CPointer(types.uint32),
+        "integers": types.CPointer(types.int32),
+        "numbers": types.CPointer(types.int64),
+        "number": types.int64,
+    }
     make = numba.njit(
-        types.void(words, words, types.int64), error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True
+        types.void(*(of_kind[kind] for kind in kinds)),
+        error_model="numpy",
+        no_cpython_wrapper=True,
+        no_cfunc_wrapper=True,
     )
     (made,) = make(body).overloads.values()
     text, inner = str(made.library.get_llvm_str()), made.fndesc.llvm_func_name
@@ -231,16 +240,42 @@ def _translation(body: Body) -> Translation:
     if foreign:
         raise ValueError(f"native {body.__name__} calls {', '.join(foreign)}, which translated code does not have")
     symbol = f"native_{hashlib.sha256(text.encode()).hexdigest()[:24]}"
-    return Translation(f"{text}\n{_WRAPPER.format(symbol=symbol, inner=inner)}", {"symbol": symbol})
+    arguments = ", ".join(f"{'i64' if kind == 'number' else 'ptr'} %a{i}" for i, kind in enumerate(kinds))
+    around = _WRAPPER.format(symbol=symbol, inner=inner, arguments=arguments)
+    return Translation(f"{text}\n{around}", {"symbol": symbol})
+
+
+@functools.cache
+def function_address(body: str, kinds: tuple[str, ...]) -> int:
+    """The address of a C function made of the numba function at "module:attribute", kept with the natives' code.
+
+    kinds: of its arguments: "words" (uint32*), "integers" (int32*), "numbers" (int64*), "number" (int64). It returns
+    nothing.
+    """
+    code, key = _host_code(), f"function|{body}|{kinds}|{_sources_digest()}"
+    return code.address(code.add(lambda: _plain_function(_found(body), kinds), key)["symbol"])
+
+
+def add_host_function(text: str, symbol: str) -> int:
+    """The address of a function of LLVM text that is not kept for later processes: it may hold addresses."""
+    code = _host_code()
+    code.add(lambda: Translation(text), None)
+    return code.address(symbol)
+
+
+def _found(name: str) -> Body:
+    module, _, attribute = name.partition(":")
+    function: Body = getattr(importlib.import_module(module), attribute)
+    return function
 
 
 _MATHEMATICS = {"sqrt": "llvm.sqrt.f64", "sqrtf": "llvm.sqrt.f32"}  # functions that hosts have as instructions
 # numba's own convention: a place for the result and one for an exception come first; a body has neither.
 _WRAPPER = """
-define void @{symbol}(ptr %inputs, ptr %outputs, i64 %parameters) {{
+define void @{symbol}({arguments}) {{
   %result = alloca ptr
   %raised = alloca ptr
-  %status = call i32 @"{inner}"(ptr %result, ptr %raised, ptr %inputs, ptr %outputs, i64 %parameters)
+  %status = call i32 @"{inner}"(ptr %result, ptr %raised, {arguments})
   ret void
 }}
 """

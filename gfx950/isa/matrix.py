@@ -10,17 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any, NamedTuple
 
 from gfx950.arithmetic.mfma import Format, pack_parameters
-from gfx950.arithmetic.mfma_evidence import (
-    BROADCAST_RULES,
-    BYTE_RULES,
-    F8F6F4_RULES,
-    F32_RULES,
-    F64_RULES,
-    HALF_RULES,
-    INTEGER_RULES,
-    SCALE_RULES,
-    SPARSE_RULES,
-)
+from gfx950.arithmetic.mfma_evidence import BROADCAST_RULES, SCALE_RULES, rules_of
 from gfx950.arithmetic.mfma_shapes import SHAPES, Shape, kind_of
 from gfx950.evidence import Rule
 from gfx950.isa.registry import Instruction, Place, inst, vop1, vop3p
@@ -34,15 +24,6 @@ Scale = Annotated[B32, Place("scale")]  # an inline float constant is its expone
 Index = Annotated[B32, Place("index")]  # src2 of a sparse instruction: always a v register
 # C of f64: an inline constant is an f64.
 DOUBLES = {2: Annotated[B64, Place("f64")], 8: Annotated[B256, Place("f64")]}
-
-RULES: dict[str, tuple[Rule, ...]] = {
-    "f8f6f4": F8F6F4_RULES + SCALE_RULES,
-    "f8": BYTE_RULES,
-    "f16": HALF_RULES,
-    "f32": F32_RULES,
-    "f64": F64_RULES,
-    "i8": INTEGER_RULES,
-}
 
 
 def _multiply(native: str, operands: Sequence[Sequence[B32]], parameters: int) -> Any:
@@ -113,7 +94,7 @@ def _dense(name: str, opcode: int, native: str, formats: tuple[Format, Format]) 
         return _multiply(native, (a, b, registers_of(src2)), parameters)
 
     kinds = {"src0": ab, "src1": ab, "src2": cd, "return": cd}
-    return _defined(name, opcode, body, kinds, RULES[kind] + BROADCAST_RULES)
+    return _defined(name, opcode, body, kinds, rules_of(native) + BROADCAST_RULES)
 
 
 def _double(name: str, opcode: int, native: str) -> Instruction:
@@ -125,7 +106,9 @@ def _double(name: str, opcode: int, native: str) -> Instruction:
         parameters = pack_parameters(Format.fp8, Format.fp8, negate=blgp)
         return _multiply(native, [registers_of(operand) for operand in (src0, src1, src2)], parameters)
 
-    return _defined(name, opcode, body, {"src2": DOUBLES[c_registers], "return": REGISTERS[c_registers]}, F64_RULES)
+    return _defined(
+        name, opcode, body, {"src2": DOUBLES[c_registers], "return": REGISTERS[c_registers]}, rules_of(native)
+    )
 
 
 # ---- Sparse ----------------------------------------------------------------------------------------------------------
@@ -152,7 +135,7 @@ def _sparse(name: str, opcode: int, native: str, formats: tuple[Format, Format])
         return _multiply(native, operands, parameters)
 
     kinds = {"src0": a_kind, "src1": b_kind, "vdst": cd, "return": cd}
-    return _defined(name, opcode, body, kinds, RULES[kind_of(native)] + SPARSE_RULES)
+    return _defined(name, opcode, body, kinds, rules_of(native))
 
 
 # ---- F8F6F4 ----------------------------------------------------------------------------------------------------------
@@ -189,7 +172,7 @@ def _f8f6f4(shape: str, opcode: int, cd: type[Words]) -> tuple[Instruction, Inst
     for body in (plain, scaled):
         body.__annotations__.update({"src2": cd, "return": cd})
     name = f"v_mfma_f32_{shape}_f8f6f4"
-    rules = RULES["f8f6f4"] + (*_layout_rules(name), F8_RULE, F6F4_RULE, SCALE_RULE)
+    rules = (*rules_of(native), *_layout_rules(name), F8_RULE, F6F4_RULE, SCALE_RULE)
     options = {"ignores_exec": True, "rules": tuple(dict.fromkeys(rules))}
     return (
         inst(name, "MAI", opcode, **options)(plain),

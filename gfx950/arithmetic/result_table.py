@@ -338,7 +338,7 @@ def _parsed(path: str, first: bytes, head: bytes) -> Header:
     try:
         content = json.loads(head)
         header = _header_of(content, digest)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise TableError(f"{path}: its header is wrong: {type(error).__name__}: {error}") from None
     return header
 

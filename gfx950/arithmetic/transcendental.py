@@ -97,12 +97,15 @@ _TURNS = ("v_sin_f32", "v_cos_f32", "v_sin_f16", "v_cos_f16")
 _TABLE_OF_ANOTHER = {"v_rcp_iflag_f32": "v_rcp_f32"}
 
 
+def _default_body(mnemonic: str) -> str:
+    return f"{_TURNS_MODULE if mnemonic in _TURNS else _LANES_MODULE}:{mnemonic}"
+
+
 class Transcendental(Native):
     """The correctly rounded default of an instruction; a model with a table for it has a native of its own."""
 
     def __init__(self, mnemonic: str) -> None:
-        module = _TURNS_MODULE if mnemonic in _TURNS else _LANES_MODULE
-        super().__init__(mnemonic, 1, 1, f"{module}:{mnemonic}")
+        super().__init__(mnemonic, 1, 1, _default_body(mnemonic))
 
     def under(self, model: Model) -> Native:
         """Raises TableError when the model's file is damaged or no longer the one that the model was made with."""
@@ -117,7 +120,7 @@ class TableNative(Native):
     kept = False
 
     def __init__(self, mnemonic: str, table: ResultTable) -> None:
-        super().__init__(mnemonic, 1, 1, DEFAULTS[mnemonic]._body)
+        super().__init__(mnemonic, 1, 1, _default_body(mnemonic))
         self.table = table
 
     def _function(self) -> Body:

@@ -310,6 +310,17 @@ def test_a_header_that_does_not_fit_its_payload_is_an_error(written, change, mes
         read_table(forged(written, change))
 
 
+@pytest.mark.parametrize(
+    "head", [b"[]", b"{", b"\xff", b"[" * 100000, b"3", b'{"mnemonic": "v_exp_f32", "period": []}']
+)
+def test_a_header_that_is_none_is_an_error(written, head):
+    digest = hashlib.sha256(head + b"\n").hexdigest().encode()
+    written.write_bytes(b"gfx950.results/1 " + digest + b"\n" + head + b"\n")
+    for read in (read_header, read_table):
+        with pytest.raises(TableError, match="table: its header is wrong: "):
+            read(written)
+
+
 def test_a_table_against_another_default_is_found(written):
     table = read_table(written)
     transcendental.check_table(table)

@@ -17,9 +17,8 @@ from pathlib import Path
 from codegen.llvm_text import EmitError
 
 TIMEOUT_SECONDS = 600
-FLAGS = (
-    "-target", "amdgcn-amd-amdhsa", "-mcpu=gfx950", "-nogpulib", "-x", "ir", "-O3", "-Xclang", "-disable-llvm-passes",
-)  # fmt: skip
+TARGET = ("-target", "amdgcn-amd-amdhsa", "-mcpu=gfx950")
+GENERATE = ("-nogpulib", "-fno-verbose-asm", "-x", "ir", "-O3", "-Xclang", "-disable-llvm-passes", "-S")
 
 
 class NoClang(RuntimeError):
@@ -60,7 +59,7 @@ def find_clang() -> list[str]:
 
 
 def compile_with_clang(llvm_ir: str) -> tuple[str, bytes]:
-    """The assembly and the object of a module, both generated at level 3 without further passes.
+    """The assembly of a module, generated at level 3 without further passes, and the object assembled from it.
 
     Raises NoClang, and EmitError with clang's words.
     """
@@ -68,8 +67,8 @@ def compile_with_clang(llvm_ir: str) -> tuple[str, bytes]:
     with tempfile.TemporaryDirectory(prefix="gfx950-clang-") as folder:
         source, assembly, target = (Path(folder, name) for name in ("kernels.ll", "kernels.s", "kernels.o"))
         source.write_text(llvm_ir)
-        _run([*command, *FLAGS, "-S", str(source), "-o", str(assembly)])
-        _run([*command, *FLAGS, "-c", str(source), "-o", str(target)])
+        _run([*command, *TARGET, *GENERATE, str(source), "-o", str(assembly)])
+        _run([*command, *TARGET, "-c", str(assembly), "-o", str(target)])
         return assembly.read_text(), target.read_bytes()
 
 

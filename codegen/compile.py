@@ -143,9 +143,10 @@ def _entry_text(entry: str, key: str) -> str:
 
 def _resources(assembly: str, name: str, entry: str) -> Resources:
     numbers = {ours: int(_entry_text(entry, theirs)) for ours, theirs in _METADATA.items()}
-    body = assembly.partition(f"\n{name}:\n")[2].partition("\n\t.section\t")[0]
-    counts = Counter(_INSTRUCTION.findall(body))
-    vgprs = re.search(rf"\.set {re.escape(name)}\.num_vgpr, (\d+)", assembly)
+    start = assembly.index(f"\n{name}:")
+    end = assembly.index("\n\t.section\t", start)
+    counts = Counter(_INSTRUCTION.findall(assembly, start, end))
+    vgprs = re.compile(rf"\.set {re.escape(name)}\.num_vgpr, (\d+)").search(assembly, end)
     if vgprs is None:
         raise ValueError(f"the assembly does not say how many VGPRs {name} uses: LLVM's format has changed")
     return Resources(vgprs=int(vgprs.group(1)), **numbers, instructions=dict(sorted(counts.items())))

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from codegen.ir import Op, Value
-from codegen.machine_text import NoSuchForm, Plan, Register, plan
+from codegen.machine_text import NoSuchForm, Plan, Register, plan, unusable
 from gfx950.isa.registry import Instruction, Parameter
 from gfx950.lanes import I32, REGISTERS, U32, U64, Float, Lanes, Mask, Words
 
@@ -36,6 +36,8 @@ def record_exact(
     name, fields of the encoding, `extra`. Returns the results. Raises TypeError naming the source line."""
     given = dict(kwargs)
     extra = given.pop("extra", "")
+    if why := unusable(instruction):
+        raise TypeError(f"{tracer.where()}: {instruction.name} {why}")
     bound, fields = _bind(tracer, instruction, args, given)
     try:
         form = plan(instruction.name, tuple(sorted(fields.items())), extra, mask is not None)

@@ -105,7 +105,8 @@ def _typed(name: str, result: str, kinds: Sequence[str], constants: Sequence[tup
         static = {name: value for name, value in operands.items() if isinstance(value, int) and value}
         if static:
             raise EmitError(
-                f"{op.where}: {op.attributes['mnemonic']} with {static}: its intrinsic has no such modifiers"
+                f"{op.where}: {op.attributes['mnemonic']} with {static}: its intrinsic has no such modifiers;"
+                " call it by exact(...)"
             )
         registers = [values for values in operands.values() if not isinstance(values, int)]
         given = [f.operand(values, kind) for values, kind in zip(registers, kinds, strict=True)]

@@ -1,4 +1,4 @@
-"""One-instruction kernels of exact instructions: operands from memory, results to memory, and what stands in the code."""
+"""Kernels of one exact instruction: operands from memory, results to memory, and what stands in the code."""
 
 import re
 
@@ -35,41 +35,46 @@ class Form:
     def words_out(self):
         return sum(r.words if not r.is_mask else 1 for r in self.plan.results)
 
-    def program(self, label):
-        def body(a, out):
-            number = iter(range(1000))
-            at = thread_id().to(U64) * 4
+    def body(self, a, out, ordinary=False):
+        """Loads the operands, then the old registers, in order; stores the results."""
+        number = iter(range(1000))
+        at = thread_id().to(U64) * 4
 
-            def word():
-                return load(a + at + 256 * next(number))
+        def operand(register):
+            words = [load(a + at + 256 * next(number)) for _ in range(1 if register.is_mask else register.words)]
+            return (words[0] & 1) == 1 if register.is_mask else in_registers(words)
 
-            def operand(register):
-                if register.is_mask:
-                    return (word() & 1) == 1
-                return in_registers([word() for _ in range(register.words)])
+        given = {r.name: operand(r) for r in self.plan.sources}
+        olds = tuple(operand(r) for r in (self.plan.untied if self.plan.keeps else ()))
+        made = self.called(given, olds[0] if len(olds) == 1 else olds or None, ordinary)
+        kept = iter(range(1000))
+        for value in made if isinstance(made, tuple) else (made,):
+            for part in self.parts(value):
+                store(out + at + 256 * next(kept), part)
 
-            given = [operand(r) for r in self.plan.sources]
-            olds = tuple(operand(r) for r in (self.plan.untied if self.plan.keeps else ()))
-            old = olds[0] if len(olds) == 1 else olds or None
-            instruction = load_registry()[self.name]
-            static = self.fields | ({"extra": self.extra} if self.extra else {})
-            named = dict(zip((r.name for r in self.plan.sources), given, strict=True)) | static
-            if self.mask is None:
-                made = exact(instruction, old=old, **named)
-            else:
-                bits = constant(U64, self.mask)
-                lanes = Mask(bits.engine, bits.engine.apply("lanes_of", 1, bits.raw))
-                made = masked(lanes, instruction, old, **named)
-            kept = iter(range(1000))
-            for value in made if isinstance(made, tuple) else (made,):
-                if isinstance(value, Mask):
-                    value = value.select(constant(U32, 1), 0)
-                elif not isinstance(value, Words):
-                    value = value.bits(U64 if value.width == 64 else U32)
-                for part in registers_of(value):
-                    store(out + at + 256 * next(kept), part)
+    def called(self, given, old, ordinary):
+        instruction = load_registry()[self.name]
+        static = self.fields | ({"extra": self.extra} if self.extra else {})
+        if ordinary:
+            zeros = {p.name: 0 for p in instruction.parameters if p.kind is int}
+            return instruction(**given, **(zeros | static))
+        if self.mask is None:
+            return exact(instruction, old=old, **given, **static)
+        bits = constant(U64, self.mask)
+        lanes = Mask(bits.engine, bits.engine.apply("lanes_of", 1, bits.raw))
+        return masked(lanes, instruction, old, **given, **static)
 
-        return trace(Kernel(body, label, (Argument("a", U64, True), Argument("out", U64, True)), 64, self.lds))
+    def parts(self, value):
+        if isinstance(value, Mask):
+            return (value.select(constant(U32, 1), 0),)
+        if isinstance(value, Words):
+            return value.words
+        return registers_of(value.bits(U64 if value.width == 64 else U32))
+
+    def program(self, label, ordinary=False):
+        """The kernel of pointers `a` and `out`, traced. ordinary: called as any kernel calls it."""
+        arguments = (Argument("a", U64, True), Argument("out", U64, True))
+        return trace(Kernel(lambda a, out: self.body(a, out, ordinary), label, arguments, 64, self.lds))
 
 
 def code_lines(loaded, name):

@@ -29,7 +29,8 @@ SELECT_ONLY = ("v_cvt_f32_fp8", "v_cvt_f32_bf8", "v_cvt_pk_f32_fp8", "v_cvt_pk_f
 rule(
     "lds.late_landing",
     Evidence.vendor,
-    "shipped gfx950 kernels run right only so (facts: field kernels); CDNA4 ISA 4.4: vmcnt counts down in order",
+    "hand-written kernels shipped for gfx950 as code objects give right results only so; CDNA4 ISA 4.4: vmcnt counts"
+    " down in order",
     "The data of a load to LDS land at the s_waitcnt whose vmcnt retires it, or at the end of the wave; a 65th before"
     " that lands the oldest.",
 )

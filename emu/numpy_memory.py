@@ -21,8 +21,14 @@ SCALAR_LOAD = "a scalar load reads"  # how its fault begins
 LDS_RANGE = rule(
     "lds.range",
     Evidence.spec,
-    "CDNA4 ISA 3.6.1, 3.6.5; that each dword is checked by itself is chosen",
-    "An LDS access beyond what the workgroup was granted reads 0 and writes nothing; each dword is checked by itself.",
+    "CDNA4 ISA 3.6.1, 3.6.5",
+    "An LDS access beyond what the workgroup was granted reads 0 and writes nothing.",
+)
+rule(
+    "lds.range_by_dword",
+    Evidence.chosen,
+    "CDNA4 ISA 3.6.1, 3.6.5 do not speak of accesses that lie partly beyond",
+    "Each dword of an LDS access is checked by itself.",
 )
 rule(
     "lds.m0",

@@ -39,9 +39,15 @@ ADDEND_IN_SRC1 = ("v_fmamk_f32", "v_madmk_f16")  # for VGPR indexing the addend 
 rule(
     "valu.gpr_index",
     Evidence.spec,
-    "CDNA4 ISA 6.6; which VALU formats it covers, and that a register past the last is v0 or not written, are chosen",
-    "With MODE.GPR_IDX_EN, M0[7:0] is added to the number of every VGPR operand of VOP1, VOP2, VOPC, VOP3 and VOP3P"
-    " whose bit in M0[15:12] is set; the destination's old value moves with the destination.",
+    "CDNA4 ISA 6.6",
+    "With MODE.GPR_IDX_EN, M0[7:0] is added to the number of every VGPR operand whose bit in M0[15:12] is set; the"
+    " destination's old value moves with the destination.",
+)
+rule(
+    "valu.gpr_index_reach",
+    Evidence.chosen,
+    "CDNA4 ISA 6.6 names neither the formats nor what a number past the last register does",
+    "MODE.GPR_IDX_EN acts on VOP1, VOP2, VOPC, VOP3 and VOP3P; past the last register v0 is read and nothing written.",
 )
 
 

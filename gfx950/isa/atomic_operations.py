@@ -43,14 +43,26 @@ ALIGNMENT = rule(
 FLOAT_ADD = rule(
     "atomic.float_add",
     Evidence.spec,
-    "CDNA4 ISA 9.2.1-9.2.3; that src0 is the memory operand is chosen",
-    "Float atomics add to nearest even whatever MODE says; of two NaNs the one in memory is returned, quieted.",
+    "CDNA4 ISA 9.2.1-9.2.3",
+    "Float atomics add to nearest even whatever MODE says; of two NaNs src0's is returned, quieted.",
+)
+MEMORY_FIRST = rule(
+    "atomic.memory_first",
+    Evidence.chosen,
+    "CDNA4 ISA 9.2.3 speaks of src0 without saying whether it is the memory's operand or the instruction's",
+    "The operand in memory is src0 of float atomics: of two NaNs it is the one returned.",
 )
 LDS_DENORM = rule(
     "atomic.lds_denorm",
     Evidence.spec,
-    "CDNA4 ISA table 53; MODE's f32 field for bf16 is chosen",
+    "CDNA4 ISA table 53",
     "In LDS f32 and packed adds follow MODE's denormal fields, f64 adds keep them, comparisons flush inputs by MODE.",
+)
+LDS_DENORM_BF16 = rule(
+    "atomic.lds_denorm_bf16",
+    Evidence.chosen,
+    "CDNA4 ISA table 53 names MODE's denormal fields; bf16 has none of its own",
+    "In LDS the packed bf16 add follows MODE's f32 denormal field.",
 )
 MEMORY_DENORM = rule(
     "atomic.memory_denorm",
@@ -62,8 +74,8 @@ MEMORY_DENORM = rule(
 FLOAT_ORDER = rule(
     "atomic.float_min_max",
     Evidence.spec,
-    "CDNA4 ISA 9.2.3; the pseudo-code of chapter 12 disagrees; that src0 is the memory operand is chosen",
-    "A signalling NaN wins, quieted, memory's first; else numbers are ordered with -0 below +0 and a quiet NaN loses.",
+    "CDNA4 ISA 9.2.3; the pseudo-code of chapter 12 disagrees",
+    "A signalling NaN wins, quieted, src0's first; else numbers are ordered with -0 below +0 and a quiet NaN loses.",
 )
 
 Operation = Callable[..., Any]
@@ -286,10 +298,10 @@ def vector_atomics() -> Iterator[tuple[str, int, Any, Operation, tuple[Rule, ...
     """What FLAT, GLOBAL and MUBUF have, but for CMPSWAP: name, opcode, the datum's type, operation, further rules."""
     for name, number, kind, operation in integer_atomics():
         yield name, 64 + number, kind, operation, ()
-    adds = (FLOAT_ADD, MEMORY_DENORM)
+    adds, ends = (FLOAT_ADD, MEMORY_FIRST, MEMORY_DENORM), (FLOAT_ORDER, MEMORY_FIRST)
     yield "add_f32", 77, F32, float_add_exact, adds
     yield "pk_add_f16", 78, U32, PK_ADD_F16, adds
     yield "add_f64", 79, F64, float_add_exact, adds
-    yield "min_f64", 80, F64, MIN_FLOAT, (FLOAT_ORDER,)
-    yield "max_f64", 81, F64, MAX_FLOAT, (FLOAT_ORDER,)
+    yield "min_f64", 80, F64, MIN_FLOAT, ends
+    yield "max_f64", 81, F64, MAX_FLOAT, ends
     yield "pk_add_bf16", 82, U32, PK_ADD_BF16, adds

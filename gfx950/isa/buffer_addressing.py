@@ -46,21 +46,21 @@ OFFSET_WRAP = rule(
 ADD_TID = rule(
     "buffer.add_tid",
     Evidence.published,
-    f"{_ON_GFX950}; switches swizzle_needs_add_tid and linear_index_drops_lane. CDNA4 ISA 9.1.5 has neither exception",
+    f"{_ON_GFX950}; CDNA4 ISA 9.1.5 has neither exception",
     "The swizzle enable bit acts only with add-tid; add-tid does nothing on a linear buffer with IDXEN = 1.",
 )
 RANGE = rule(
     "buffer.range",
-    Evidence.spec,
-    "CDNA4 ISA 9.1.5.1, as ROCm/rocm-systems pull request 10928; table 45 says the units of num_records the other way"
-    " round: switch records_by_table_45; stride 0 with IDXEN is not listed: switch zero_stride_index_in_bytes",
+    Evidence.published,
+    f"{_ON_GFX950}; CDNA4 ISA 9.1.5.1 has the same, its table 45 the units of num_records the other way round, and"
+    " neither has stride 0 with IDXEN",
     "An access is unchecked with add-tid and IDXEN = 0, else in range by its VGPR index < num_records with IDXEN = 1"
     " and a stride, else by bytes. Beyond, loads give 0, stores and atomics do nothing.",
 )
 RANGE_BYTES = rule(
     "buffer.range_bytes",
     Evidence.published,
-    f"{_ON_GFX950}; switches soffset_in_range and range_by_end. CDNA4 ISA 9.1.5.1 tests offset >= num_records",
+    f"{_ON_GFX950}; CDNA4 ISA 9.1.5.1 tests offset >= num_records",
     "The byte test covers SOFFSET and the whole access: offset + SOFFSET + size <= num_records. Every dword of x2, x3"
     " and x4 is tested by itself, FORMAT accesses and atomics as a whole.",
 )
@@ -74,14 +74,13 @@ STORE_ORDER = rule(
 ALIGNMENT = rule(
     "buffer.alignment",
     Evidence.vendor,
-    "the Linux driver sets the unaligned access mode, on which compilers rely; CDNA4 ISA 9.1.7 drops address bits 1:0;"
-    " switch unaligned",
+    "the Linux driver sets the unaligned access mode, on which compilers rely; CDNA4 ISA 9.1.7 drops address bits 1:0",
     "An access of a dword or more may have any address.",
 )
 UNBOUND = rule(
     "buffer.unbound",
     Evidence.spec,
-    "CDNA4 ISA 9.1.4, 9.1.8; switch invalid_is_unbound",
+    "CDNA4 ISA 9.1.4, 9.1.8",
     "A descriptor whose data format is 0 is unbound: every access is out of range, those that imply their own format"
     " too, unless the field is part of the stride.",
 )

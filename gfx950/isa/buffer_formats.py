@@ -56,7 +56,7 @@ UNLISTED = rule(
 SELECT = rule(
     "buffer.format_select",
     Evidence.chosen,
-    "CDNA4 ISA tables 43 and 48 for loads; how dst_sel acts on stores is not described: switch store_selects",
+    "CDNA4 ISA tables 43 and 48 for loads; how dst_sel acts on stores is not described",
     "MUBUF components go through dst_sel: 0 and 1 (of the number's kind), 4 to 7 R to A; 2 and 3 give 0. A store puts"
     " into each field the first component that selects it, 0 where none does. MTBUF has X, Y, Z, W = R, G, B, A and"
     " zeros where the element or the instruction has fewer components.",

@@ -13,10 +13,15 @@ from gfx950.lanes import F32, FLOAT_DENORM, Mask
 FACES = rule(
     "valu.cube",
     Evidence.spec,
-    "CDNA4 ISA 12.11 V_CUBEID_F32, V_CUBESC_F32, V_CUBETC_F32, V_CUBEMA_F32; that NaNs and signs pass unchanged is"
-    " chosen",
+    "CDNA4 ISA 12.11 V_CUBEID_F32, V_CUBESC_F32, V_CUBETC_F32, V_CUBEMA_F32",
     "The major axis is z where |z| >= |x| and |z| >= |y|, else y where |y| >= |x|, else x; comparisons with a NaN are"
     " false; the coordinates are operands with at most their sign changed.",
+)
+BITS = rule(
+    "valu.cube_bits",
+    Evidence.chosen,
+    "CDNA4 ISA 12.11 V_CUBESC_F32 and V_CUBETC_F32 give values, not bits",
+    "A coordinate that is a NaN keeps its bits but for the sign, signalling ones too.",
 )
 
 
@@ -44,14 +49,14 @@ def v_cubeid_f32(src0: F32, src1: F32, src2: F32) -> F32:
     return _by_axis(src0, src1, src2, faces)
 
 
-@vop3("v_cubesc_f32", 0x1C5, intrinsic="llvm.amdgcn.cubesc", rules=(FACES, FLOAT_DENORM))
+@vop3("v_cubesc_f32", 0x1C5, intrinsic="llvm.amdgcn.cubesc", rules=(FACES, BITS, FLOAT_DENORM))
 def v_cubesc_f32(src0: F32, src1: F32, src2: F32) -> F32:
     """The coordinate S on the face. [12.11]"""
     x, y, z = as_input(src0), as_input(src1), as_input(src2)
     return as_output(_by_axis(x, y, z, ((x < 0.0).select(z, -z), x, (z < 0.0).select(-x, x))))
 
 
-@vop3("v_cubetc_f32", 0x1C6, intrinsic="llvm.amdgcn.cubetc", rules=(FACES, FLOAT_DENORM))
+@vop3("v_cubetc_f32", 0x1C6, intrinsic="llvm.amdgcn.cubetc", rules=(FACES, BITS, FLOAT_DENORM))
 def v_cubetc_f32(src0: F32, src1: F32, src2: F32) -> F32:
     """The coordinate T on the face. [12.11]"""
     x, y, z = as_input(src0), as_input(src1), as_input(src2)

@@ -28,8 +28,14 @@ EQUAL_OFFSETS = rule(
 ADD_TID = rule(
     "lds.addtid",
     Evidence.spec,
-    "CDNA4 ISA 12.12; that the sum keeps more than 16 bits is chosen",
+    "CDNA4 ISA 12.12",
     "The add-tid forms address offset + M0[15:0] + 4 * lane; the ADDR register is unused.",
+)
+ADD_TID_WIDTH = rule(
+    "lds.addtid_width",
+    Evidence.chosen,
+    "CDNA4 ISA 12.12 does not state the width of the sum",
+    "The sum that add-tid forms address keeps what carries out of 16 bits.",
 )
 TRANSPOSE = rule(
     "lds.transpose",
@@ -80,7 +86,7 @@ def ds_nop() -> None:
     """Does nothing. [12.12]"""
 
 
-@ds("ds_write_addtid_b32", 29, rules=(ADD_TID,))
+@ds("ds_write_addtid_b32", 29, rules=(ADD_TID, ADD_TID_WIDTH))
 def ds_write_addtid_b32(lds: Lds, data0: U32, m0: U32, offset: int) -> None:
     """4 bytes at offset + M0[15:0] + 4 * lane. [12.12]"""
     lds.store(_lane_address(m0, offset), [data0], 4)
@@ -228,7 +234,7 @@ def ds_read2st64_b64(lds: Lds, addr: U32, offset0: int, offset1: int) -> B128:
     return B128((*lds.load(addr + offset0 * 512, 8), *lds.load(addr + offset1 * 512, 8)))
 
 
-@ds("ds_read_addtid_b32", 182, rules=(ADD_TID,))
+@ds("ds_read_addtid_b32", 182, rules=(ADD_TID, ADD_TID_WIDTH))
 def ds_read_addtid_b32(lds: Lds, m0: U32, offset: int) -> U32:
     """4 bytes at offset + M0[15:0] + 4 * lane. [12.12]"""
     return lds.load(_lane_address(m0, offset), 4)[0]

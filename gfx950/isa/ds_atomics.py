@@ -91,7 +91,8 @@ def _integer_families() -> None:
 
 
 def _float_families() -> None:
-    order, add = (op.FLOAT_ORDER, op.LDS_DENORM), (op.FLOAT_ADD, op.LDS_DENORM)
+    order = (op.FLOAT_ORDER, op.MEMORY_FIRST, op.LDS_DENORM)
+    add = (op.FLOAT_ADD, op.MEMORY_FIRST, op.LDS_DENORM)
     for width, first in ((32, 0), (64, 64)):
         kind = FLOATS[width]
         _pair(f"cmpst_f{width}", first + 17, first + 49, kind, op.compare_exchange_float, 2, (op.LDS_DENORM,))
@@ -100,7 +101,7 @@ def _float_families() -> None:
     _pair("add_f32", 21, 53, FLOATS[32], op.float_add, rules=add)
     _pair("add_f64", 92, 124, FLOATS[64], op.float_add_exact, rules=add)
     _pair("pk_add_f16", 23, 183, U32, op.PK_ADD_F16_LDS, rules=add)
-    _pair("pk_add_bf16", 24, 184, U32, op.PK_ADD_BF16_LDS, rules=add)
+    _pair("pk_add_bf16", 24, 184, U32, op.PK_ADD_BF16_LDS, rules=(*add, op.LDS_DENORM_BF16))
 
 
 _integer_families()

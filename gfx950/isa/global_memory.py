@@ -16,9 +16,15 @@ from gfx950.lanes import B96, B128, LANES, U32, U64, join, split, static_lanes
 TO_LDS = rule(
     "memory.load_to_lds",
     Evidence.spec,
-    "CDNA4 ISA 10.3, 9.1.9; the stride of x3 and that inactive lanes leave a hole are chosen",
-    "A load to LDS writes dwords at M0[17:2] * 4 + offset + lane * 4, or lane * 16 for x3 and x4; the offset moves both"
-    " sides; bytes and shorts are extended to a dword.",
+    "CDNA4 ISA 10.3, 9.1.9",
+    "A load to LDS writes dwords at M0[17:2] * 4 + offset + lane * 4, or lane * 16 for x4; the offset moves both sides;"
+    " bytes and shorts are extended to a dword.",
+)
+TO_LDS_HOLES = rule(
+    "memory.load_to_lds_holes",
+    Evidence.chosen,
+    "CDNA4 ISA 10.3, 9.1.9 are silent",
+    "A load to LDS leaves a hole where a lane is inactive; lanes of x3 lie 16 bytes apart, as those of x4.",
 )
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -177,9 +183,9 @@ def _to_lds(name: str, opcode: int, words: int, widen: Callable[[tuple[U32, ...]
         lds.store_late(place, widen(memory.load(address, nbytes)), 4 * words)
 
     body.__doc__ = f"{nbytes} bytes a lane from memory to {4 * words} bytes of LDS at M0 + offset. [10.3, 12.15]"
-    global_(f"global_load_lds_{name}", opcode, rules=(TO_LDS,))(body)
+    global_(f"global_load_lds_{name}", opcode, rules=(TO_LDS, TO_LDS_HOLES))(body)
     if words == 1:
-        scratch(f"scratch_load_lds_{name}", opcode, rules=(TO_LDS,))(body)
+        scratch(f"scratch_load_lds_{name}", opcode, rules=(TO_LDS, TO_LDS_HOLES))(body)
 
 
 _to_lds("ubyte", 38, 1, lambda words: words, 1)

@@ -106,9 +106,9 @@ def test_the_switches_of_a_rule_are_shown(gfx950):
 
 
 def test_a_pattern_of_rules(gfx950):
-    code, out, _ = gfx950("evidence", "mfma.c_*")
+    code, out, _ = gfx950("evidence", "lds.phases.*")
     assert code == 0
-    assert set(names(out)) == {name for name in LEDGER if name.startswith("mfma.c_")}
+    assert set(names(out)) == {name for name in LEDGER if name.startswith("lds.phases.")}
 
 
 def test_a_pattern_of_instructions(gfx950):
@@ -148,7 +148,7 @@ def test_a_kernel_with_its_own_rules(gfx950):
     assert re.search(r"      in v_\w+", out)
 
 
-@pytest.mark.parametrize("what", ["drafter_atention", "v_exp_f23", "mfma.c_bitz", "kernel.o", "q*7", "x/y.o"])
+@pytest.mark.parametrize("what", ["drafter_atention", "v_exp_f23", "lds.adress", "kernel.o", "q*7", "x/y.o"])
 def test_what_fits_nothing_is_answered_with_the_nearest_of_all_kinds(gfx950, objects, what):
     code, out, err = gfx950("evidence", what)
     assert (code, out) == (2, "")
@@ -157,7 +157,7 @@ def test_what_fits_nothing_is_answered_with_the_nearest_of_all_kinds(gfx950, obj
     wanted = {
         "drafter_atention": ("kernels", "drafter_attention"),
         "v_exp_f23": ("instructions", "v_exp_f32"),
-        "mfma.c_bitz": ("rules", "mfma.c_bits"),
+        "lds.adress": ("rules", "lds.address"),
         "kernel.o": ("files", "kernels.o"),
     }
     assert len(nearest) == 4

@@ -11,7 +11,7 @@ no blob. The others are compressed with zlib, all words being little-endian:
 - whole: every result as u32, where that is smaller (subnormals that the default flushes, say).
 
 With a `period` the ranges lie in [1, 2^period), and other binades follow by powers of two (`SCALING`). In memory a
-table is one block of words (`ResultTable.words`), which `transcendental_lanes.table_body` reads.
+table is one block of words (`ResultTable.words`), which `transcendental_lanes.table_result` reads.
 """
 
 from __future__ import annotations
@@ -194,6 +194,11 @@ def chunk_bits_of(mnemonic: str) -> int:
     return 10 if mnemonic.endswith("f16") else 23
 
 
+def chunk_inputs(number: int, chunk_bits: int) -> Words:
+    """The input codes of a chunk."""
+    return np.arange(1 << chunk_bits, dtype=np.uint32) + np.uint32(number << chunk_bits)
+
+
 class _Encoder:
     """Gathers results into chunks, in order. default: correctly rounded results of input bits."""
 
@@ -212,7 +217,7 @@ class _Encoder:
             if number != self._number:
                 self.finish()
                 self._number = number
-                self._plain = self.default(np.arange(number * size, (number + 1) * size, dtype=np.uint32))
+                self._plain = self.default(chunk_inputs(number, self.chunk_bits))
                 self._results = self._plain.copy()
             count = min(size - place, len(words))
             self._results[place : place + count] = words[:count]

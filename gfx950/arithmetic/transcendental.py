@@ -9,16 +9,17 @@ and square root in a fixed order, and integer operations: the same bits on any h
 
 from __future__ import annotations
 
+import functools
+import itertools
 import threading
 
-import numpy as np
-
-from gfx950.arithmetic.native import Body, Native, enter
+from gfx950.arithmetic.native import Native, add_host_function, enter, function_address
 from gfx950.arithmetic.result_table import (
     SCALING,
     Header,
     ResultTable,
     TableError,
+    chunk_inputs,
     read_header,
     read_table,
     results_check,
@@ -88,8 +89,6 @@ SCALING_RULE = rule(
     " below 2^-126 are zero.",
 )
 
-_LANES_MODULE = "gfx950.arithmetic.transcendental_lanes"
-_TURNS_MODULE = "gfx950.arithmetic.trigonometric_lanes"
 _F32 = ("v_exp_f32", "v_log_f32", "v_rcp_f32", "v_rcp_iflag_f32", "v_rsq_f32", "v_sqrt_f32", "v_sin_f32", "v_cos_f32")
 _F16 = ("v_exp_f16", "v_log_f16", "v_rcp_f16", "v_rsq_f16", "v_sqrt_f16", "v_sin_f16", "v_cos_f16")
 _TURNS = ("v_sin_f32", "v_cos_f32", "v_sin_f16", "v_cos_f16")
@@ -97,15 +96,15 @@ _TURNS = ("v_sin_f32", "v_cos_f32", "v_sin_f16", "v_cos_f16")
 _TABLE_OF_ANOTHER = {"v_rcp_iflag_f32": "v_rcp_f32"}
 
 
-def _default_body(mnemonic: str) -> str:
-    return f"{_TURNS_MODULE if mnemonic in _TURNS else _LANES_MODULE}:{mnemonic}"
+def _module_of(mnemonic: str) -> str:
+    return f"gfx950.arithmetic.{'trigonometric_lanes' if mnemonic in _TURNS else 'transcendental_lanes'}"
 
 
 class Transcendental(Native):
     """The correctly rounded default of an instruction; a model with a table for it has a native of its own."""
 
     def __init__(self, mnemonic: str) -> None:
-        super().__init__(mnemonic, 1, 1, _default_body(mnemonic))
+        super().__init__(mnemonic, 1, 1, f"{_module_of(mnemonic)}:{mnemonic}")
 
     def under(self, model: Model) -> Native:
         """Raises TableError when the model's file is damaged or no longer the one that the model was made with."""
@@ -114,23 +113,36 @@ class Transcendental(Native):
         return _table_native(self.name, source, model)
 
 
-class TableNative(Native):
-    """A native that corrects the default by a table; compiled anew in each process, since it holds an address."""
+_TABLE_KINDS = ("words", "words", "words", "number", "number", "number", "number")
+_WITH_TABLE = """
+define void @{symbol}(ptr %inputs, ptr %outputs, i64 %parameters) {{
+  %function = inttoptr i64 {function} to ptr
+  %table = inttoptr i64 {table} to ptr
+  call void %function(ptr %inputs, ptr %outputs, ptr %table, {numbers})
+  ret void
+}}
+"""
+_COUNT = itertools.count()
 
-    kept = False
+
+class TableNative(Native):
+    """A native that corrects the default's results by a table."""
 
     def __init__(self, mnemonic: str, table: ResultTable) -> None:
-        super().__init__(mnemonic, 1, 1, _default_body(mnemonic))
+        super().__init__(mnemonic, 1, 1, f"{_module_of(mnemonic)}:{mnemonic}_by_table")
         self.table = table
 
-    def _function(self) -> Body:
-        from gfx950.arithmetic import transcendental_lanes, trigonometric_lanes
-
+    @functools.cached_property
+    def address(self) -> int:
+        """The address of a function of its own, which hands the table to the code that all tables of the instruction
+        share."""
         header = self.table.header
-        lane = (transcendental_lanes.LANE_FUNCTIONS | trigonometric_lanes.LANE_FUNCTIONS)[self.name]
         scaling = (header.period, SCALING[header.mnemonic][1]) if header.period else (0, 0)
-        address = int(self.table.words.ctypes.data)
-        return transcendental_lanes.table_body(lane, address, header.chunk_bits, header.space, *scaling)
+        numbers = ", ".join(f"i64 {number}" for number in (header.chunk_bits, header.space - 1, *scaling))
+        function, table = function_address(str(self._body), _TABLE_KINDS), self.table.words.ctypes.data
+        symbol = f"{self.name}_table_{next(_COUNT)}"
+        text = _WITH_TABLE.format(symbol=symbol, function=function, table=table, numbers=numbers)
+        return add_host_function(text, symbol)
 
 
 DEFAULTS: dict[str, Native] = {mnemonic: enter(Transcendental(mnemonic)) for mnemonic in (*_F32, *_F16)}
@@ -161,9 +173,9 @@ def check_table(table: ResultTable) -> None:
 
     Raises TableError when they differ: when the default is no longer the one that the table was written against.
     """
-    native, size = TableNative(table.header.mnemonic, table), 1 << table.header.chunk_bits
+    native = TableNative(table.header.mnemonic, table)
     for chunk in table.header.chunks:
-        bits = np.arange(chunk.number * size, (chunk.number + 1) * size, dtype=np.uint32)
+        bits = chunk_inputs(chunk.number, table.header.chunk_bits)
         if results_check(native(bits.reshape(-1, 1, 64)).reshape(-1)) != chunk.check:
             raise TableError(
                 f"the table of {table.header.mnemonic} ({table.header.digest[:16]}) does not give the captured results"

@@ -11,11 +11,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba.core import types
-from numba.extending import intrinsic
 
-from gfx950.arithmetic.native import Body, compiled, compiled_entry, named
+from gfx950.arithmetic.native import compiled, compiled_entry, named
 from gfx950.arithmetic.result_table import CHUNK_WORDS, CLOSE, WHOLE
 from gfx950.lanes import LANES
 
@@ -259,34 +256,6 @@ LANE_FUNCTIONS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def lane_bodies(lane_functions: Mapping[str, Callable[[Any], Any]]) -> dict[str, Body]:
-    """Native bodies that run a lane function on every lane, by the natives' names."""
-    return {name: _lane_body(name, function) for name, function in lane_functions.items()}
-
-
-def _lane_body(name: str, lane_function: Callable[[Any], Any]) -> Body:
-    def body(inputs: Any, outputs: Any, parameters: Any) -> None:
-        for lane in range(LANES):
-            outputs[lane] = lane_function(inputs[lane])
-
-    return named(name, body)
-
-
-# The natives, as attributes by their names.
-globals().update(lane_bodies(LANE_FUNCTIONS))
-
-
-def _load_word(typing_context: Any, address: Any, index: Any) -> Any:
-    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        words = builder.inttoptr(arguments[0], ir.IntType(32).as_pointer())
-        return builder.load(builder.gep(words, [arguments[1]]))
-
-    return types.uint32(types.int64, types.int64), emit
-
-
-load_word: Any = intrinsic(_load_word)
-
-
 @compiled
 def folded(word: Any, period: Any) -> Any:
     """(where, binades, sign) of an f32 input: a normal number whose results follow from [1, 2^period) is 2^binades
@@ -309,59 +278,75 @@ def scaled(result: Any, binades: Any, sign: Any) -> Any:
 
 
 @compiled
-def exception_of(address: Any, first: Any, count: Any, place: Any) -> Any:
+def exception_of(table: Any, first: Any, count: Any, place: Any) -> Any:
     """The result beside `place` among `count` ascending places, which lie from word `first` on before the results."""
     low, high = np.int64(0), np.int64(count)
     while high - low > 1:
         middle = (low + high) >> 1
-        if np.int64(load_word(address, first + middle)) <= place:
+        if np.int64(table[first + middle]) <= place:
             low = middle
         else:
             high = middle
-    return load_word(address, first + count + low)
+    return table[first + count + low]
 
 
 @compiled
-def table_result(address: Any, chunk_bits: Any, where: Any, plain: Any) -> Any:
+def table_result(table: Any, chunk_bits: Any, where: Any, plain: Any) -> Any:
     """The result for input bits `where` in the words of a `result_table.ResultTable`; plain: the default's result."""
     directory = CHUNK_WORDS * (np.int64(where) >> chunk_bits)
-    kind = load_word(address, directory)
-    first = np.int64(load_word(address, directory + 1))
+    kind = table[directory]
+    first = np.int64(table[directory + 1])
     size = np.int64(1) << chunk_bits
     place = np.int64(where) & (size - 1)
     if kind == WHOLE:
-        return load_word(address, first + place)
+        return table[first + place]
     if kind != CLOSE:
         return np.uint32(plain)
-    code = (load_word(address, first + (place >> 4)) >> np.uint32(2 * (place & 15))) & np.uint32(3)
+    code = (table[first + (place >> 4)] >> np.uint32(2 * (place & 15))) & np.uint32(3)
     if code == 3:
-        return exception_of(address, first + (size >> 4), np.int64(load_word(address, directory + 2)), place)
+        return exception_of(table, first + (size >> 4), np.int64(table[directory + 2]), place)
     return np.uint32(plain + (code & np.uint32(1)) - (code >> np.uint32(1)))
 
 
-def table_body(
-    lane_function: Callable[[Any], Any], address: int, chunk_bits: int, space: int, period: int, slope: int
-) -> Body:
-    """A native body: the results of lane_function as the table whose words are at `address` corrects them.
+def lane_bodies(lane_functions: Mapping[str, Callable[[Any], Any]]) -> dict[str, Callable[..., None]]:
+    """Native bodies that run a lane function on every lane, by the natives' names, and those that correct its results
+    by a table, by the names `table_body_name` gives."""
+    plain = {name: _lane_body(name, function) for name, function in lane_functions.items()}
+    return plain | {table_body_name(name): _table_body(name, function) for name, function in lane_functions.items()}
 
-    space: the number of input codes; higher bits of the input do not count. period: 0 for a table that has every
-    binade by itself, else f(x * 2^period) = f(x) * 2^slope (`result_table.SCALING`).
-    """
-    mask = np.uint32(space - 1)
 
+def table_body_name(mnemonic: str) -> str:
+    return f"{mnemonic}_by_table"
+
+
+def _lane_body(name: str, lane_function: Callable[[Any], Any]) -> Callable[..., None]:
     def body(inputs: Any, outputs: Any, parameters: Any) -> None:
         for lane in range(LANES):
-            bits = np.uint32(inputs[lane] & mask)
-            outputs[lane] = table_result(address, chunk_bits, bits, lane_function(bits))
+            outputs[lane] = lane_function(inputs[lane])
 
-    def repeating_body(inputs: Any, outputs: Any, parameters: Any) -> None:
+    return named(name, body)
+
+
+def _table_body(name: str, lane_function: Callable[[Any], Any]) -> Callable[..., None]:
+    """table: the words of a `result_table.ResultTable`. mask: the bits of the input that count. period: 0 for a table
+    that has every binade by itself, else f(x * 2^period) = f(x) * 2^slope (`result_table.SCALING`)."""
+
+    def body(inputs: Any, outputs: Any, table: Any, chunk_bits: Any, mask: Any, period: Any, slope: Any) -> None:
         for lane in range(LANES):
-            bits = np.uint32(inputs[lane])
-            where, binades, sign = folded(bits, period)
-            result = table_result(address, chunk_bits, where, lane_function(where))
-            outputs[lane] = scaled(result, slope * (binades // period), sign) if where != bits else result
+            bits = np.uint32(inputs[lane] & np.uint32(mask))
+            if period == 0:
+                outputs[lane] = table_result(table, chunk_bits, bits, lane_function(bits))
+            else:
+                where, binades, sign = folded(bits, period)
+                result = table_result(table, chunk_bits, where, lane_function(where))
+                outputs[lane] = scaled(result, slope * (binades // period), sign) if where != bits else result
 
-    return repeating_body if period else body
+    body.__name__ = body.__qualname__ = table_body_name(name)
+    return body
+
+
+# The bodies, as attributes by their names.
+globals().update(lane_bodies(LANE_FUNCTIONS))
 
 
 @compiled_entry

@@ -34,34 +34,32 @@ def record_exact(
 ) -> Any:
     """Records exactly this instruction. args: its register operands in order, then static ones. kwargs: operands by
     name, fields of the encoding, `extra`. Returns the results. Raises TypeError naming the source line."""
-    given = dict(kwargs)
-    extra = given.pop("extra", "")
     if why := unusable(instruction):
         raise TypeError(f"{tracer.where()}: {instruction.name} {why}")
+    given = dict(kwargs)
+    extra = given.pop("extra", "")
     bound, fields = _bind(tracer, instruction, args, given)
+    static = tuple(sorted(fields.items()))
     try:
-        form = plan(instruction.name, tuple(sorted(fields.items())), extra, mask is not None)
+        form = plan(instruction.name, static, extra, mask is not None)
     except NoSuchForm as problem:
         raise TypeError(f"{tracer.where()}: {problem}") from None
-    operands: list[Value] = []
-    kinds = {p.name: p for p in instruction.parameters}
-    for register in form.sources:
-        operands += _operand(tracer, instruction, kinds[register.name], register, bound[register.name])
     kept = _old_values(tracer, form, old)
-    operands += kept
-    if mask is not None:
-        operands.append(mask.raw)
+    operands = [*_source_values(tracer, form, bound), *kept, *([mask.raw] if mask is not None else [])]
     results = [tuple(tracer.value(width) for width in r.widths) for r in form.results]
-    attributes = {
-        "mnemonic": instruction.name,
-        "fields": tuple(sorted(fields.items())),
-        "extra": extra,
-        "masked": mask is not None,
-        "old": bool(kept),
-    }
+    attributes = {"mnemonic": instruction.name, "fields": static, "extra": extra, "old": bool(kept)}
+    attributes["masked"] = mask is not None
     tracer.record(Op("exact", tuple(operands), tuple(v for r in results for v in r), attributes))
     made = [_result(tracer, p, v) for p, v in zip(instruction.results, results, strict=True)]
     return made[0] if len(made) == 1 else tuple(made)
+
+
+def _source_values(tracer: Tracer, form: Plan, bound: dict[str, Any]) -> list[Value]:
+    kinds = {p.name: p for p in form.instruction.parameters}
+    found: list[Value] = []
+    for register in form.sources:
+        found += _operand(tracer, form.instruction, kinds[register.name], register, bound[register.name])
+    return found
 
 
 def _bind(

@@ -14,8 +14,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from codegen.ir import Block, Op, Program, Value, exact_plan, instruction_of
-from codegen.machine_text import Register
+from codegen.ir import Block, Op, Program, Value, instruction_of
+from codegen.run_exact import DEFAULT_MODE, MODE_BITS, ExactStep, prepare
 from emu.engines.numpy_engine import FLOATS, OPERATIONS, SIGNED, UNSIGNED, NumpyEngine
 from emu.errors import EmulatorError, LaunchError, MemoryFault
 from emu.geometry import LARGEST_GRID
@@ -23,7 +23,6 @@ from emu.memory import Memory
 from emu.register_checks import UnsupportedForm
 from emu.wave import Wave
 from gfx950.evidence import Evidence, rule
-from gfx950.isa.mode_registers import MODE
 from gfx950.isa.registry import Instruction
 from gfx950.lanes import F32, LANES, U32, U64, Lanes, Mask, Mode, Words, float_bits
 
@@ -38,8 +37,6 @@ SOURCE_STORES = rule(
     "In a source run an operation is done by all waves of a batch of workgroups before the next one; where lanes of one"
     " store overlap, the bytes of the last workgroup's highest thread stay.",
 )
-DEFAULT_MODE = 0x3F0  # nearest even, denormals kept, DX10_CLAMP, IEEE: what a kernel of this language starts with
-MODE_BITS = 0x8000FF  # what set_mode writes
 BATCH_WAVES = 128  # waves that run together: more share numpy's cost of a call, until their arrays leave the cache
 
 
@@ -770,80 +767,35 @@ def _step_inst(builder: _Builder, op: Op) -> Step:
 
 def _step_exact(builder: _Builder, op: Op) -> Step:
     """Wave after wave through the machine's own execution: modifiers, EXEC and MODE are those of the decoded form."""
-    form = exact_plan(op)
-    count = sum(len(r.widths) for r in form.sources)
-    untied = form.untied if op.attributes.get("old") else ()
-    old = op.operands[count : count + sum(len(r.widths) for r in untied)]
-    placed = [*_placed(form.sources, op.operands[:count]), *_placed(untied, old)]
-    mask = op.operands[-1] if op.attributes.get("masked") else None
-    results = _placed(form.results, op.results)
+    step = ExactStep(op)
 
     def run(group: _Group) -> None:
-        active = group.active if mask is None else group.active & group.env[mask]
-        given = [(register, group.full(group.env[value]), part) for register, value, part in placed]
-        made: dict[Value, Array] = {value: np.zeros(group.active.shape, UNSIGNED[value.width]) for value in op.results}
+        active = group.active if step.mask is None else group.active & group.env[step.mask]
+        given = [group.full(group.env[place.value]) for place in step.given]
+        made: list[Array] = [np.zeros(group.active.shape, UNSIGNED[place.value.width]) for place in step.made]
         for wave in np.flatnonzero(group.active.any(axis=-1)):
             state = _wave(group, int(wave), active[wave])
-            for register, array, part in given:
-                _put_register(state, register, part, array[wave], group.active[wave])
             try:
-                state.step(form.decoded)
+                results = step.run(state, [values[wave] for values in given], group.active[wave])
             except (UnsupportedForm, EmulatorError) as problem:
                 raise SourceError(
-                    f"{form.text}: {problem}",
+                    f"{step.form.text}: {problem}",
                     expected="a form that the machine runs",
                     advice="change the operands or the modifiers",
                     **_place(group, op, int(wave) * LANES),
                 ) from problem
-            for register, value, part in results:
-                made[value][wave] = _register(state, register, part, value.width)
-        group.env.update(made)
+            for array, result in zip(made, results, strict=True):
+                array[wave] = result
+        group.env.update(zip(op.results, made, strict=True))
 
     return run
 
 
-Placed = tuple[Register, Value, int]  # the value that holds a register's word number so much
-
-
-def _placed(registers: Sequence[Register], values: Sequence[Value]) -> list[Placed]:
-    rest = iter(values)
-    return [(register, next(rest), part) for register in registers for part in range(len(register.widths))]
-
-
 def _wave(group: _Group, number: int, active: Array) -> Wave:
-    """The machine's wave with one wave's EXEC, MODE and LDS."""
-    state, program = group.machine.wave, group.machine.program
-    word = group.modes[number : number + 1]
-    if int(state.hardware[MODE]) != int(word[0]):
-        state.set_mode(word.copy())
-    state.set_exec(int(OPERATIONS["ballot"](state.engine, 64, active)[0]))
-    first = int(group.lds_base[number * LANES])
-    state.lds = group.lds.data[first : first + program.lds]
+    """The machine's wave, made ready to run one wave's instruction."""
+    state, first = group.machine.wave, int(group.lds_base[number * LANES])
+    prepare(state, int(group.modes[number]), active, group.lds.data[first : first + group.machine.program.lds])
     return state
-
-
-def _put_register(state: Wave, register: Register, part: int, value: Array, active: Array) -> None:
-    if register.is_mask:
-        bits = int(OPERATIONS["ballot"](state.engine, 64, value & active)[0])
-        state.sgprs[register.first], state.sgprs[register.first + 1] = bits & 0xFFFFFFFF, bits >> 32
-    elif register.file != "v":
-        state.sgprs[register.first] = value[int(active.argmax())]
-    elif value.dtype == np.uint64:
-        state.vgprs[register.first], state.vgprs[register.first + 1] = value & np.uint64(0xFFFFFFFF), value >> 32
-    else:
-        state.vgprs[register.first + part] = value
-
-
-def _register(state: Wave, register: Register, part: int, width: int) -> Any:
-    if register.is_mask:
-        pair = state.sgprs[register.first : register.first + 2].view(np.uint64)
-        return OPERATIONS["lanes_of"](state.engine, 1, pair)
-    if register.file != "v":
-        return state.sgprs[register.first]
-    if width == 64:
-        low, high = (state.vgprs[register.first + i].astype(np.uint64) for i in (0, 1))
-        return low | high << np.uint64(32)
-    return state.vgprs[register.first + part]
 
 
 def _step_set_mode(builder: _Builder, op: Op) -> Step:

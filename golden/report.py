@@ -79,8 +79,10 @@ def change_lines(results: Sequence[CaseResult]) -> Iterator[str]:
         if changes:
             first = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
             yield from wrap(f"note: what the bits of {first} rest on is not what their goldens say:")
-            for change in changes:
+            for change in changes[:SHOWN]:
                 yield from wrap(change, "  ")
+            if len(changes) > SHOWN:
+                yield f"  and {len(changes) - SHOWN} more"
 
 
 def counted(number: int, noun: str) -> str:

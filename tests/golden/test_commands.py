@@ -12,6 +12,8 @@ import pytest
 from gfx950.__main__ import main
 from gfx950.evidence import LEDGER, LEVELS, Evidence, Rule
 from gfx950.models import DEFAULT
+from golden.check import CaseResult
+from golden.report import change_lines
 from golden.store import paths
 
 
@@ -220,6 +222,13 @@ def test_evidence_that_changed_is_told_and_is_no_fault(gfx950, made_up, tmp_path
         assert code == 0
         assert out.startswith("same bits one\nnote: what the bits of one rest on is not what their goldens say:\n")
         assert gfx950("golden", "record", "made_up", "--case", "one")[1] == "unchanged one\n"
+
+
+def test_many_changes_of_evidence_are_counted(made_up):
+    results = [CaseResult("made_up", case, evidence_changes=[f"r{i} is gone" for i in range(11)]) for case in "ab"]
+    lines = list(change_lines([*results, CaseResult("made_up", "c")]))
+    assert lines[0].startswith("note: what the bits of a, b rest on is not")
+    assert lines[-2:] == ["  r7 is gone", "  and 3 more"]
 
 
 def test_require_refuses_before_anything_runs(gfx950, made_up):

@@ -325,6 +325,10 @@ def _as_half(value: F32) -> F16:
         return half(value)
 
 
+def _wide_rules(form: Format) -> tuple[Rule, ...]:
+    return TO_WIDE if form.canonical_nan is None else (*TO_WIDE, formats.NAN_CODE)
+
+
 def _define_widened_pair(opcode: int, name: str, form: Format, target: str) -> None:
     """Two numbers back to a wide type."""
 
@@ -336,7 +340,7 @@ def _define_widened_pair(opcode: int, name: str, form: Format, target: str) -> N
 
     types = {"src0": U32, "src1": U32, "op_sel": int, "return": U64 if target == "f32" else U32}
     text = f"Two {form.name} numbers times the scale as {target}"
-    _define(f"pk_{target}_{name}", opcode, body, types, text, (*TO_WIDE, formats.NAN_CODE))
+    _define(f"pk_{target}_{name}", opcode, body, types, text, _wide_rules(form))
 
 
 def _define_widened(opcode: int, name: str, form: Format, target: str) -> None:
@@ -347,7 +351,14 @@ def _define_widened(opcode: int, name: str, form: Format, target: str) -> None:
         return value if target == "f32" else _as_half(value)
 
     types = {"src0": U32, "src1": U32, "op_sel": int, "return": _ONE[target]}
-    _define(f"{target}_{name}", opcode, body, types, f"One {form.name} number times the scale as {target}", TO_WIDE)
+    _define(
+        f"{target}_{name}",
+        opcode,
+        body,
+        types,
+        f"One {form.name} number times the scale as {target}",
+        _wide_rules(form),
+    )
 
 
 def _define_widened_block(opcode: int, name: str, form: Format, target: str) -> None:

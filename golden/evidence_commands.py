@@ -119,13 +119,14 @@ def _kernels(kernels: dict[str, KernelEvidence], own: Iterable[Rule] = ()) -> Qu
 
 
 def _named(what: str) -> Question:
-    from codegen.kernel_package import kernel_names
-    from emu.contained_rules import KernelEvidence
     from gfx950.instruction_rules import rules_of
     from gfx950.isa.registry import load
 
     if instruction := find_instruction(what):
         return _instruction(instruction.name, weakest_first(rules_of(instruction)))
+    from codegen.kernel_package import kernel_names  # quick answers need not wait for it
+    from emu.contained_rules import KernelEvidence
+
     if what in kernel_names():
         return _package(what)
     import_rules()

@@ -22,6 +22,16 @@ from gfx950.models import DEFAULT, find_model, named_models, using
 torch = pytest.importorskip("torch")
 mmasim = pytest.importorskip("mmasim.amd")
 
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """MMA-Sim on one thread: the test processes fill the cores themselves."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 CDNA3 = find_model("cdna3") if "cdna3" in named_models() else DEFAULT
 
 

@@ -97,7 +97,7 @@ PACKAGE = KernelPackage(
 
 def test_a_new_kernel_is_a_new_folder(tmp_path, monkeypatch):
     from emu.dispatch import RunOptions
-    from golden.check import check_case
+    from golden.check import check_case, recorded_evidence
     from golden.store import write
 
     folder = tmp_path / "double_it"
@@ -110,5 +110,5 @@ def test_a_new_kernel_is_a_new_folder(tmp_path, monkeypatch):
     missing = check_case(package, "one", RunOptions(), tmp_path / "goldens")
     assert [f.kind for f in missing.findings] == ["missing"]
     inputs = package.build("one")
-    write(package, "one", inputs, package.run_source(inputs), {}, tmp_path / "goldens")
+    write(package, "one", inputs, package.run_source(inputs), recorded_evidence("double_it"), tmp_path / "goldens")
     assert check_case(package, "one", RunOptions(), tmp_path / "goldens").good

@@ -10,6 +10,10 @@ functions and the instructions of `gfx950.isa` record what runs. Python's own `f
             address = data + index.to(U64) * 4
             store(address, (load(address).bits(F32) * factor).bits(U32))
 
+An instruction that a kernel calls stands for its result: LLVM may choose another with the same meaning. Where just this
+instruction is wanted, under EXEC or MODE of one's choice too, there are `@kernel(exact=True)`, `exact`, `masked` and
+`set_mode`.
+
 Source and machine code have the same bits, with one exception: the sign and payload of a NaN that arithmetic made. LLVM
 may swap operands or move a negation, which changes which NaN comes out; that one comes out does not change.
 """

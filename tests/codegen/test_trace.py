@@ -187,6 +187,8 @@ def test_kernel_declaration():
         @kernel(block=64)
         def untyped(x) -> None: ...
 
+    with pytest.raises(TypeError, match=r"@kernel\(exact=1\): expected True or False"):
+        kernel(block=64, exact=1)
     with pytest.raises(TypeError, match=r"knows block, lds, waves_per_eu, agprs, exact and name, not \['warps'\]"):
         kernel(block=64, warps=2)
 

@@ -111,6 +111,11 @@ def as_value(like: Value, operand: Operand) -> Value:
     return operand if isinstance(operand, Value) else like.constant(operand)
 
 
+def above(a: Value, b: Operand) -> Value:
+    """Whether a > b as unsigned integers."""
+    return Value(a.builder, a.builder.icmp_unsigned(">", a.llvm, as_value(a, b).llvm))
+
+
 def equal(a: Value, b: Operand) -> Value:
     return a._compare("==", b)
 
@@ -155,8 +160,13 @@ bits_i32 = partial(_convert, I32, "bitcast")
 bits_i64 = partial(_convert, I64, "bitcast")
 
 
-def _as_bytes(value: Value) -> Value:
-    return Value(value.builder, value.builder.bitcast(value.llvm, ir.VectorType(I8, 4 * WIDTH)))
+def _parts(value: Value, element: Any) -> Value:
+    """The words of a vector cut into smaller integers."""
+    kind = ir.VectorType(element, 32 // element.width * WIDTH)
+    return Value(value.builder, value.builder.bitcast(value.llvm, kind))
+
+
+_as_bytes, _as_halves = (partial(_parts, element=element) for element in (I8, I16))
 
 
 def _as_words(value: Value) -> Value:
@@ -170,6 +180,38 @@ def maximum_bytes(a: Value, b: Operand) -> Value:
 
 def add_bytes(a: Value, b: Operand) -> Value:
     return _as_words(_as_bytes(a) + _as_bytes(as_value(a, b)))
+
+
+def maximum_halves(a: Value, b: Operand) -> Value:
+    """The larger of each signed 16 bits of i32 vectors."""
+    return _as_words(maximum(_as_halves(a), _as_halves(as_value(a, b))))
+
+
+def minimum_halves(a: Value, b: Value) -> Value:
+    """The smaller of each unsigned 16 bits of i32 vectors."""
+    a, b = _as_halves(a), _as_halves(b)
+    return _as_words(select(above(b, a), a, b))
+
+
+def add_halves(a: Value, b: Operand) -> Value:
+    return _as_words(_as_halves(a) + _as_halves(as_value(a, b)))
+
+
+def add_products(total: Value, a: Value, b: Value) -> Value:
+    """The total and the two products of signed 16 bits in each word of a and b; hosts have it as one instruction."""
+    wide = ir.VectorType(I32, 2 * WIDTH)
+    factors = (Value(x.builder, x.builder.sext(_as_halves(x).llvm, wide)) for x in (a, b))
+    products = next(factors) * next(factors)
+    for first in range(2):
+        lanes = ir.Constant(ir.VectorType(I32, WIDTH), list(range(first, 2 * WIDTH, 2)))
+        every_second = products.builder.shuffle_vector(products.llvm, ir.Constant(wide, ir.Undefined), lanes)
+        total = total + Value(products.builder, every_second)
+    return total
+
+
+def select_zero_halves(a: Value, b: Operand, c: Value) -> Value:
+    """16 bits of b where those of a are zero, of c elsewhere."""
+    return _as_words(select(equal(_as_halves(a), 0), _as_halves(as_value(a, b)), _as_halves(c)))
 
 
 def select_zero_bytes(a: Value, b: Operand, c: Value) -> Value:
@@ -190,6 +232,14 @@ def _call(name: str, *values: Value) -> Value:
 floor = partial(_call, "llvm.floor")
 magnitude = partial(_call, "llvm.fabs")
 fused = partial(_call, "llvm.fma")  # a * b + c, rounded once
+
+
+def smallest_half(value: Value) -> Value:
+    """The smallest unsigned 16 bits in an i32 vector, an i32."""
+    builder, halves = value.builder, _as_halves(value).llvm
+    signature = ir.FunctionType(I16, [halves.type])
+    function = cgutils.get_or_insert_function(builder.module, signature, f"llvm.vector.reduce.umin.v{2 * WIDTH}i16")
+    return Value(builder, builder.zext(builder.call(function, [halves]), I32))
 
 
 def join_words(low: Value, high: Value) -> Value:
@@ -222,6 +272,11 @@ class Words:
 
     builder: Any
     pointer: Any
+
+    @property
+    def place(self) -> Value:
+        """Where the words begin, to be handed to a function."""
+        return Value(self.builder, self.pointer)
 
     def at(self, index: Index) -> Words:
         number = index.llvm if isinstance(index, Value) else ir.Constant(I64, index)
@@ -289,10 +344,28 @@ def loop(builder: Any, stop: int, step: int = 1) -> Iterator[Value]:
 Values: TypeAlias = tuple[Value, ...]
 
 
-def branch(condition: Value, taken: Callable[[], Values], otherwise: Callable[[], Values]) -> Values:
-    """What one of two bodies gives."""
+def apart(name: str, like: Values, body: Callable[[Values], Value]) -> Callable[[Values], Value]:
+    """A function of its own, for what is rare: so that the registers of its caller stay free.
+
+    like: values of the types it takes; `body` gives what it returns, of the type of the last one.
+    """
+    module, types_taken = like[0].builder.module, [value.llvm.type for value in like]
+    signature = ir.FunctionType(types_taken[-1], types_taken)
+    function = ir.Function(module, signature, module.get_unique_name(name))
+    function.linkage = "internal"
+    for attribute in ("noinline", "nounwind"):
+        function.attributes.add(attribute)
+    builder = ir.IRBuilder(function.append_basic_block())
+    builder.ret(body(tuple(Value(builder, argument) for argument in function.args)).llvm)
+    return lambda given: Value(given[0].builder, given[0].builder.call(function, [argument.llvm for argument in given]))
+
+
+def branch(
+    condition: Value, taken: Callable[[], Values], otherwise: Callable[[], Values], likely: bool | None = None
+) -> Values:
+    """What one of two bodies gives. likely: whether the first one is."""
     builder, ends = condition.builder, []
-    with builder.if_else(condition.llvm) as sides:
+    with builder.if_else(condition.llvm, likely=likely) as sides:
         for side, body in zip(sides, (taken, otherwise), strict=True):
             with side:
                 ends.append((body(), builder.block))

@@ -10,8 +10,9 @@ Each native is written once as LLVM with `mfma_lanes`, inside a numba function f
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from gfx950.arithmetic.mfma import DEFAULT
 from gfx950.arithmetic.mfma_lanes import (
@@ -22,8 +23,12 @@ from gfx950.arithmetic.mfma_lanes import (
     Variable,
     Words,
     Writer,
+    above,
     add_bytes,
+    add_halves,
+    add_products,
     any_lane,
+    apart,
     bits_f32,
     bits_f64,
     bits_i32,
@@ -38,11 +43,13 @@ from gfx950.arithmetic.mfma_lanes import (
     magnitude,
     maximum,
     maximum_bytes,
+    maximum_halves,
     minimum,
     narrow,
     select,
     spread,
     stack_words,
+    to_f32,
     to_f64,
     truncate_i32,
     vector_of,
@@ -56,6 +63,8 @@ from gfx950.arithmetic.mfma_operands import (
     ZERO_BYTE,
     Matrix,
     Units,
+    Way,
+    all_products_real,
     any_infinity,
     c_word,
     choose_columns,
@@ -68,14 +77,14 @@ from gfx950.arithmetic.mfma_operands import (
 )
 from gfx950.arithmetic.mfma_shapes import SHAPES, Shape, kind_of
 
-INFINITY, MAGNITUDE = 0x7F800000, 0x7FFFFFFF
-SCALE_BLOCK = 32
+INFINITY, MAGNITUDE, SIGN = 0x7F800000, 0x7FFFFFFF, 0x80000000
+SCALE_BLOCK, BIAS = 32, 127
 HALF, BYTE = DEFAULT.half, DEFAULT.byte
 
 
 def power_f32(exponent: Value) -> Value:
     """2^exponent; below the normal range the smallest normal number, 2^128 is Inf."""
-    return bits_f32(maximum(exponent + 127, 1) << 23)
+    return bits_f32(maximum(exponent + BIAS, 1) << 23)
 
 
 def power_f64(exponent: Value) -> Value:
@@ -93,7 +102,7 @@ class Pair(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """A row's sums of one group, total * 2^unit, and the largest exponents of products."""
+    """A row's sums of one group, total * 2^(unit - BIAS), and the largest exponents of products, biased too."""
 
     total: Value
     unit: Value
@@ -112,6 +121,21 @@ def sum_halves(pair: Pair, shape: Shape) -> Sums:
     for place, exponent in zip(places, exponents, strict=True):
         product = a.values.vector(place, F32) * b.values.vector(place, F32)
         total = total + truncate_i32(product * power_f32(exponent + (24 - largest)))
+    return Sums(total, largest + (BIAS - 24), largest + BIAS)
+
+
+def sum_reals(pair: Pair, shape: Shape) -> Sums:
+    """Steps a and b where every product is an f32 number."""
+    a, b = pair
+    length, stride = min(HALF.length, shape.depth), row_stride(shape)
+    largest = add_halves(a.exponents.vector(0), b.exponents.vector(0))
+    for place in range(stride, length // 2 * stride, stride):
+        largest = maximum_halves(largest, add_halves(a.exponents.vector(place), b.exponents.vector(place)))
+    largest = maximum((largest << 16) >> 16, largest >> 16)
+    scale = bits_f32((2 * BIAS + 24 - maximum(largest, BIAS - 100)) << 23)  # of zeros alone it does not matter
+    total = vector_of(a.values.builder, 0)
+    for place in range(0, length * stride, stride):
+        total = total + truncate_i32(a.values.vector(place, F32) * b.values.vector(place, F32) * scale)
     return Sums(total, largest - 24, largest)
 
 
@@ -142,6 +166,15 @@ def sum_exactly(pairs: tuple[Pair, Pair], rows: int) -> Values:
     return tuple(totals)
 
 
+def sum_pairs(pairs: tuple[Pair, Pair], rows: int) -> Values:
+    """As `sum_exactly`, where all values have at most 15 bits."""
+    totals = [vector_of(pairs[0].a.values.builder, 0) for _ in pairs]
+    for place in range(0, BYTE.length // 2 * rows, rows):
+        for row, (a, b) in enumerate(pairs):
+            totals[row] = add_products(totals[row], a.pairs.vector(place), b.pairs.vector(place))
+    return tuple(totals)
+
+
 def largest_exponents(a: Words, b: Words, rows: int) -> tuple[Value, Value]:
     """Step a for formats up to 8 bits: the largest exponents, of even and odd k (as the low bytes) and of all."""
     quads = add_bytes(a.vector(0), b.vector(0))
@@ -151,11 +184,11 @@ def largest_exponents(a: Words, b: Words, rows: int) -> tuple[Value, Value]:
     return pair, (maximum_bytes(pair, pair >> 8) << 24) >> 24
 
 
-def sum_small(pairs: tuple[Pair, Pair], rows: int, smallest: Value) -> tuple[Sums, Sums]:
-    """Steps a to c for formats up to 8 bits and two rows.
+def sum_small(pairs: tuple[Pair, Pair], rows: int, smallest: Value, short: Value | None) -> tuple[Sums, Sums]:
+    """Steps a to c for formats up to 8 bits and two rows; exponents without bias.
 
     Where even the smallest product there can be (2^smallest) lies above the cut of all 32 elements, nothing is cut or
-    floored.
+    floored. short: whether values are there as pairs too.
     """
     exponents, largest = largest_exponents(pairs[0].a.exponents, pairs[0].b.exponents, rows)
     next_exponents, next_largest = largest_exponents(pairs[1].a.exponents, pairs[1].b.exponents, rows)
@@ -166,7 +199,12 @@ def sum_small(pairs: tuple[Pair, Pair], rows: int, smallest: Value) -> tuple[Sum
         return total, next_total, largest - 24, next_largest - 24
 
     def exact() -> Values:
-        return *sum_exactly(pairs, rows), smallest, smallest
+        totals = (
+            sum_exactly(pairs, rows)
+            if short is None
+            else branch(short, lambda: sum_pairs(pairs, rows), lambda: sum_exactly(pairs, rows))
+        )
+        return *totals, smallest, smallest
 
     cut = any_lane(maximum(largest, next_largest) > smallest + 24)
     total, next_total, unit, next_unit = branch(cut, split, exact)
@@ -194,79 +232,162 @@ def floor_total(total: Value) -> Value:
     return bits_f64(select(bits < 0, bits + below, bits) & ~below)
 
 
-def finish_anywhere(dot: Value, largest: Value, overflow_bits: Value) -> Value:
-    """Steps e and f at any exponent; where that is -126 the floor is at the second place at the least."""
-    even = floor(dot * 0.5) * 2.0
-    # 2^e for e below f64's own lowest is not met: the lowest e here is -158.
-    at_bottom = to_f64(select(equal(largest, -126), largest.constant(1), 0))
-    dot = floor_total(fused(at_bottom, even - dot, dot))
-    return round_lanes(dot * power_f64(largest - 32), overflow_bits)
+def significand_of(c: Value, hidden: Value) -> Value:
+    """The signed significand of C, with its hidden bit; of -0 none."""
+    significand = (c & 0x7FFFFF) | hidden
+    return select(above(c, SIGN), 0 - significand, significand)
 
 
-def finish_normal(dot: Value, largest: Value) -> Value:
-    """Steps e and f where the result can neither be subnormal nor overflow."""
-    result = bits_i32(narrow(floor_total(dot)))
-    return select(equal(result, 0), 0, result + ((largest - 32) << 23))
-
-
-def align_with_c(sums: Sums, c: Value, half: bool) -> tuple[Value, Value]:
-    """Step d: integers in f64 and e_max, whose place is the 32nd."""
-    field, mantissa = (c >> 23) & 255, c & 0x7FFFFF
-    significand = select(equal(field, 0), mantissa, mantissa | 0x800000)
-    significand = select(c < 0, 0 - significand, significand)
-    c_exponent = maximum(field, 1) - 127
-    largest = maximum(sums.exponent, c_exponent)
-    drop = largest - c_exponent
+def align(sums: Sums, significand: Value, drop: Value, largest: Value, half: bool) -> Value:
+    """Step d: the sum of dot product and C as integers in f64, of which the 32nd place is that of `largest`."""
     addend = (significand << 1) >> minimum(drop, 31)
     if not half:
         addend = select(drop > BYTE.c_window, 0, addend)
     # Below -100 only the sign of a sum is left of it, above 100 there is only the zero sum of no products.
-    lift = minimum(maximum(sums.unit - largest + 32, -100), 100)
-    dot = floor(to_f64(sums.total) * widen_f64(power_f32(lift)))
-    return fused(to_f64(addend), dot.constant(256.0), dot), largest
+    lift = maximum(sums.unit - largest + (32 + BIAS), BIAS - 100)
+    if not half:
+        lift = minimum(lift, BIAS + 100)
+    dot = floor(to_f64(sums.total) * widen_f64(bits_f32(lift << 23)))
+    return fused(to_f64(addend), dot.constant(256.0), dot)
+
+
+def finish_anywhere(dot: Value, largest: Value, overflow_bits: Value) -> Value:
+    """Steps e and f at any exponent; where that is -126 the floor is at the second place at the least."""
+    even = floor(dot * 0.5) * 2.0
+    # 2^e for e below f64's own lowest is not met: the lowest e here is -158.
+    at_bottom = to_f64(select(equal(largest, 1), largest.constant(1), 0))
+    dot = floor_total(fused(at_bottom, even - dot, dot))
+    return round_lanes(dot * power_f64(largest - (32 + BIAS)), overflow_bits)
+
+
+def add_anywhere(sums: Sums, c: Value, half: bool, overflow_bits: Value) -> Value:
+    """Steps d to f at any exponent; C stays where it is Inf or NaN."""
+    field = exponent_field(c)
+    exponent = maximum(field, 1)
+    largest = maximum(sums.exponent, exponent)
+    significand = significand_of(c, select(equal(field, 0), c.constant(0), 0x800000))
+    d = finish_anywhere(align(sums, significand, largest - exponent, largest, half), largest, overflow_bits)
+    return select(is_special(c), c, d)
+
+
+class Near(NamedTuple):
+    """What steps d to f start from where nothing lies far away. left: places by which a sum of products moves to the
+    32nd place below `largest`; drop: places by which C moves right to the 24th below."""
+
+    total: Value
+    left: Value
+    c: Value
+    drop: Value
+    largest: Value
+
+
+def near_of(sums: Sums, c: Value) -> Near:
+    field = exponent_field(c)
+    largest = maximum(sums.exponent, field)
+    left = select(equal(sums.total, 0), 8, sums.unit - largest + 32)  # zero may move anywhere
+    return Near(sums.total, left, c, largest - field, largest)
+
+
+def addend_of(near: Near, half: bool) -> Value:
+    """C in units of the 24th place. A subnormal C is so far below here that only its sign counts: it may have the
+    hidden bit too."""
+    significand = significand_of(near.c, near.c.constant(0x800000))
+    addend = (significand << 1) >> minimum(near.drop, 31)
+    return addend if half else select(near.drop > BYTE.c_window, 0, addend)
+
+
+def add_above(near: Near, half: bool) -> Value:
+    """Steps d to f where `left` is at least 8: all are multiples of the 24th place. There are at most 31 places of the
+    sum, of which step e leaves 32."""
+    total = (near.total << (near.left - 8)) + addend_of(near, half)
+    return bits_i32(to_f32(total) * bits_f32((near.largest - 24) << 23))
+
+
+def add_near(near: Near, half: bool) -> Value:
+    """Steps d to f where `left` is at least 2: the sum in two parts that f32 holds.
+
+    Step e changes nothing: the sum of products ends at the place `left`, and the sum with C has at most 31 + `left`
+    places, or 34.
+    """
+    addend, left = addend_of(near, half), near.left
+    lifted = near.total if half else near.total << maximum(left - 8, 0)  # of halves `left` is at most 8
+    right = 8 - left if half else maximum(8 - left, 0)
+    return join_parts((lifted >> right) + addend, (near.total << left) + (addend << 8), near.largest)
+
+
+def add_far(near: Near, half: bool) -> Value:
+    """Steps d to f where `left` may be below 8 or negative: C is 2^25 or less in the 24th place, the sum of products
+    at most 2^23 where `left` is below 2."""
+    addend, left = addend_of(near, half), near.left
+    wide = (near.total << maximum(left - 8, 0)) >> minimum(maximum(8 - left, 0), 31)
+    high = wide + addend
+    low = ((near.total << maximum(left, 0)) >> minimum(maximum(0 - left, 0), 31)) + (addend << 8)
+    places = high ^ (high >> 31)  # as many as the sum has above the 8th
+    floored = (places >> 24) | (places >> 25)
+    return join_parts(high, low & (floored ^ -1), near.largest)
+
+
+def join_parts(high: Value, low: Value, largest: Value) -> Value:
+    """The nearest f32 of high * 2^8 + low % 2^8 in the 32nd place; low tells its last 32 places."""
+    upper, lower = to_f32(high >> 14), to_f32(low & 0x3FFFFF)
+    total = fused(upper, bits_f32(high.constant(149 << 23)), lower)  # upper * 2^22
+    return bits_i32(total * bits_f32((largest - 32) << 23))
+
+
+def exponent_field(c: Value) -> Value:
+    return (c >> 23) & 255
 
 
 def is_special(bits: Value) -> Value:
     return equal(bits & INFINITY, INFINITY)
 
 
-def add_to_c(sums: tuple[Sums, Sums], c: Value, c_next: Value, half: bool, overflow_bits: Value) -> Values:
-    """Steps d to f for two rows; C stays where it is Inf or NaN."""
-    dot, largest = align_with_c(sums[0], c, half)
-    next_dot, next_largest = align_with_c(sums[1], c_next, half)
+def add_to_c(run: Instruction, sums: tuple[Sums, Sums], addends: tuple[Value, Value]) -> Values:
+    """Steps d to f for two rows."""
+    near = [near_of(one, c) for one, c in zip(sums, addends, strict=True)]
+    half = run.way.half
+
+    def any_of(test: Callable[[Near], Value]) -> Value:
+        return any_lane(test(near[0]) | test(near[1]))
+
+    def both(add: Callable[[Near, bool], Value]) -> Callable[[], Values]:
+        return lambda: tuple(add(one, half) for one in near)
 
     def anywhere() -> Values:
-        return finish_anywhere(dot, largest, overflow_bits), finish_anywhere(next_dot, next_largest, overflow_bits)
+        return tuple(run.rare.anywhere((*one, c, run.overflow_bits)) for one, c in zip(sums, addends, strict=True))
 
-    def normal() -> Values:
-        return finish_normal(dot, largest), finish_normal(next_dot, next_largest)
+    def nearer() -> Values:
+        if half:
+            return both(add_near)()
+        return branch(any_of(lambda one: one.left < 8), both(add_near), both(add_above))
 
-    outside = (largest < -64) | (largest > 100) | (next_largest < -64) | (next_largest > 100)
-    d, d_next = branch(any_lane(outside), anywhere, normal)
-    return select(is_special(c), c, d), select(is_special(c_next), c_next, d_next)
+    def inside() -> Values:
+        return branch(any_of(lambda one: one.left < 2), both(add_far), nearer, likely=False)
+
+    outside = any_of(lambda one: above(one.largest - (BIAS - 64), 164))  # not within -64..100
+    return branch(outside, anywhere, inside, likely=False)
 
 
 # ---- Inf ----
 
 
 def real_value(values: Value, exponents: Value | None, lift: Value) -> Value:
-    """Decoded values as f32 in which Inf is Inf; formats up to 8 bits in their own units. f16 reaches f32's Inf
-    2^lift too high."""
-    if exponents is None:
-        return values * 2.0**96 * 2.0**-96
-    return values * power_f32(exponents + lift) * power_f32(0 - lift)
+    """Decoded values as f32 in which Inf is Inf; formats up to 8 bits in their own units. The exponent of Inf among
+    decoded values is 128 - lift."""
+    exponents = exponents + lift if exponents is not None else lift
+    return values * power_f32(exponents) * power_f32(0 - lift)
 
 
-def special_sum(pair: Pair, shape: Shape, half: bool, lift: Value) -> Value:
+def special_sum(pair: Pair, shape: Shape, way: Way, lift: Value) -> Value:
     """f32 sums of a group that are Inf or NaN as its products make them, and finite without any other meaning where
     those are finite."""
     a, b = pair
-    builder = a.values.builder
+    builder, apart_from = a.values.builder, way is Way.significands
     total = Variable(bits_f32(vector_of(builder, 0)))
-    with loop(builder, min((HALF if half else BYTE).length, shape.depth)) as k:
+    with loop(builder, min((HALF if way.half else BYTE).length, shape.depth)) as k:
         place = k * row_stride(shape)
-        row = real_value(a.values.vector(place, F32), a.exponents.vector(place) if half else None, lift)
-        columns = real_value(b.values.vector(place, F32), b.exponents.vector(place) if half else None, lift)
+        row = real_value(a.values.vector(place, F32), a.exponents.vector(place) if apart_from else None, lift)
+        columns = real_value(b.values.vector(place, F32), b.exponents.vector(place) if apart_from else None, lift)
         total.value = total.value + row * columns * 2.0**-10  # so that only an Inf product makes it Inf
     return total.value
 
@@ -283,14 +404,35 @@ def meet_specials(special: Value, c: Value, d: Value) -> Value:
 
 
 @dataclass(frozen=True)
-class Instruction:
-    """What all rows of one product share. c, d: the first words of C and D. careful: there is an Inf among A and B.
+class Room:
+    """Places on the stack for decoded operands, for the columns that two sparse rows meet, and for their index."""
 
-    index: where the elements of a sparse A stand; chosen: room for the columns that two of its rows meet.
-    """
+    matrices: Matrix
+    chosen: Matrix
+    index: Words
+
+    @classmethod
+    def empty(cls, builder: Any) -> Room:
+        return cls(empty_matrices(builder), empty_matrices(builder), stack_words(builder, OPERAND_WORDS))
+
+
+Function: TypeAlias = Callable[[Values], Value]
+
+
+class Rare(NamedTuple):
+    """Functions for what is rare: `anywhere_apart` and `specials_apart`."""
+
+    anywhere: Function
+    specials: Function
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """What all rows of one product share. c, d: the first words of C and D. careful: there is an Inf among A and B;
+    short: all values are there as pairs too, None where they never are."""
 
     shape: Shape
-    half: bool
+    way: Way
     c: Words
     d: Words
     a: Matrix
@@ -298,11 +440,33 @@ class Instruction:
     overflow_bits: Value
     units: Units
     careful: Value
-    index: Words
-    chosen: Matrix
+    short: Value | None
+    room: Room
+    rare: Rare
 
 
-def scaled_sums(sums: Sums, scale: Value) -> Sums:
+def anywhere_apart(way: Way, like: Value) -> Function:
+    """`add_anywhere` as a function of total, unit, exponent, C, and the bits of overflow."""
+
+    def body(values: Values) -> Value:
+        return add_anywhere(Sums(*values[:3]), values[3], way.half, values[4])
+
+    return apart(f"{way.name}_anywhere", (like,) * 5, body)
+
+
+def specials_apart(shape: Shape, way: Way, pair: Pair, like: Value) -> Function:
+    """`special_sum` and `meet_specials` as a function of A, B (values and exponents), the lift, C and D."""
+    places = [words.place for matrix in pair for words in (matrix.values, matrix.exponents)]
+
+    def body(values: Values) -> Value:
+        parts = [values[:2], values[2:4]]
+        inside = Pair(*(matrix.moved(*part) for matrix, part in zip(pair, parts, strict=True)))
+        return meet_specials(special_sum(inside, shape, way, values[4]), values[5], values[6])
+
+    return apart(f"{way.name}_specials", (*places, like, like, like), body)
+
+
+def scaled_sums(sums: Sums, scale: Value | int) -> Sums:
     return Sums(sums.total, sums.unit + scale, sums.exponent + scale)
 
 
@@ -314,41 +478,47 @@ def row_place(shape: Shape, row: Value, column: Value) -> Value:
 def columns_met(run: Instruction, i: Value, j: Value) -> tuple[tuple[Matrix, Value], tuple[Matrix, Value]]:
     """The sixteen columns from j on as rows i and i + 1 meet them, and their special flags."""
     if not run.shape.sparse:
-        columns = run.b.at(j, j), run.b.flags.vector(j)
+        columns = run.b.at(j, j, j), run.b.flags.vector(j)
         return columns, columns
     found = []
     for row in range(2):
-        room = run.chosen.operand(row)
-        found.append((room, choose_columns(run.index, run.b, run.shape, run.half, i + row, j, room)))
+        room = run.room.chosen.operand(row)
+        found.append((room, choose_columns(run.room.index, run.b, run.shape, run.way, i + row, j, room)))
     return found[0], found[1]
 
 
 def group_step(
-    run: Instruction, start: Value, i: Value, j: Value, columns: tuple[Matrix, Matrix], c: Value, c_next: Value
+    run: Instruction, start: Value, i: Value, j: Value, columns: tuple[Matrix, Matrix], addends: tuple[Value, Value]
 ) -> Values:
     """One group of rows i and i + 1, side by side to hide how long a step takes."""
     shape, stride, units = run.shape, row_stride(run.shape), run.units
-    words, group_words = start * stride, (start if run.half else start // 4) * stride
+    starts = [start * stride, start // run.way.exponents_in_word * stride, start // 2 * stride]
     pairs = []
     for row, b in enumerate(columns):
         place = row_place(shape, i + row, j)
-        pairs.append(Pair(run.a.at(words + place, group_words + place), b.at(words, group_words)))
+        pairs.append(Pair(run.a.at(*(words + place for words in starts)), b.at(*starts)))
     careful = run.careful
-    if run.half:
-        sums = sum_halves(pairs[0], shape), sum_halves(pairs[1], shape)
+    if run.way.half:
+        add_up = sum_reals if run.way is Way.reals else sum_halves
+        sums = add_up(pairs[0], shape), add_up(pairs[1], shape)
         # A product of 2^128 is Inf too.
-        careful = careful | any_lane(maximum(sums[0].exponent, sums[1].exponent) > 126)
+        careful = careful | any_lane(maximum(sums[0].exponent, sums[1].exponent) > BIAS + 126)
     else:
-        sums = sum_small((pairs[0], pairs[1]), stride, units.smallest.value)
-    if shape.blocks:
-        sums = add_scales(run, start // SCALE_BLOCK * stride, i, j, sums)
-    d, d_next = add_to_c(sums, c, c_next, run.half, run.overflow_bits)
+        sums = sum_small((pairs[0], pairs[1]), stride, units.smallest.value, run.short)
+        if shape.blocks:
+            sums = add_scales(run, start // SCALE_BLOCK * stride, i, j, sums)
+        else:
+            sums = scaled_sums(sums[0], BIAS), scaled_sums(sums[1], BIAS)
+    results = add_to_c(run, sums, addends)
 
     def with_infinities() -> Values:
-        special, next_special = (special_sum(pair, shape, run.half, units.lift.value) for pair in pairs)
-        return meet_specials(special, c, d), meet_specials(next_special, c_next, d_next)
+        found = []
+        for pair, c, d in zip(pairs, addends, results, strict=True):
+            places = [words.place for matrix in pair for words in (matrix.values, matrix.exponents)]
+            found.append(run.rare.specials((*places, units.lift.value, c, d)))
+        return tuple(found)
 
-    return branch(careful, with_infinities, lambda: (d, d_next))
+    return branch(careful, with_infinities, lambda: results, likely=False)
 
 
 def add_scales(run: Instruction, block: Value, i: Value, j: Value, sums: tuple[Sums, Sums]) -> tuple[Sums, Sums]:
@@ -365,8 +535,8 @@ def run_rows(run: Instruction) -> None:
         addends = [run.c.vector(place) for place in places]
         (columns, flags), (columns_next, flags_next) = columns_met(run, i, j)
         d = [Variable(c) for c in addends]
-        with loop(builder, shape.depth, (HALF if run.half else BYTE).length) as start:
-            results = group_step(run, start, i, j, (columns, columns_next), d[0].value, d[1].value)
+        with loop(builder, shape.depth, (HALF if run.way.half else BYTE).length) as start:
+            results = group_step(run, start, i, j, (columns, columns_next), (d[0].value, d[1].value))
             for row in range(2):
                 d[row].value = results[row]
         for row, met in enumerate((flags, flags_next)):
@@ -375,33 +545,52 @@ def run_rows(run: Instruction) -> None:
             run.d.store(places[row], select(nan, DEFAULT.nan_bits, d[row].value))
 
 
-def write_native(inputs: Words, outputs: Words, parameters: Value, shape: Shape, half: bool) -> None:
+def write_products(inputs: Words, outputs: Words, parameters: Value, shape: Shape, way: Way, room: Room) -> None:
     """The instruction on registers A, B, C and, where there are any, scale A, scale B or the index."""
-    builder = inputs.builder
-    matrices, chosen, table = empty_matrices(builder), empty_matrices(builder), stack_words(builder, OPERAND_WORDS)
-    overflow_bits = select(spread(equal((parameters >> 11) & 1, 1)), vector_of(builder, INFINITY - 1), INFINITY)
+    builder, matrices, like = inputs.builder, room.matrices, vector_of(inputs.builder, 0)
+    overflow = select(spread(equal((parameters >> 11) & 1, 1)), vector_of(builder, INFINITY - 1), INFINITY)
     c = inputs.at(64 * shape.operand_registers * (2 + shape.sparse))
     after_c = c.at(64 * shape.c_registers)
+    a = matrices.operand(0) if shape.rows == 4 else matrices.operand(0).one_row()
+    b = matrices.operand(1)
+    pair = Pair(a, room.chosen if shape.sparse else b)
+    rare = Rare(anywhere_apart(way, like), specials_apart(shape, way, pair, like))
     # The sixteen blocks of a shape of four rows are handled together.
     with loop(builder, 1 if shape.rows == 4 else shape.copies) as copy:
-        units = decode_pair(inputs.at(shape.rows * copy), parameters, shape, half, matrices)
+        units = decode_pair(inputs.at(shape.rows * copy), parameters, shape, way, matrices)
         if shape.blocks:
             read_scales(after_c, parameters, shape, matrices)
         if shape.sparse:
-            decode_index(after_c, shape, low_i32((parameters >> 12) & 31), table)
-        a = matrices.operand(0) if shape.rows == 4 else matrices.operand(0).one_row()
+            decode_index(after_c, shape, low_i32((parameters >> 12) & 31), room.index)
         careful, words = any_infinity(matrices, shape), shape.rows * shape.rows * copy
-        b = matrices.operand(1)
+        short = None if way.half or shape.sparse else equal(any_lane(units.long.value > 0), 0)
         run_rows(
-            Instruction(shape, half, c.at(words), outputs.at(words), a, b, overflow_bits, units, careful, table, chosen)
+            Instruction(shape, way, c.at(words), outputs.at(words), a, b, overflow, units, careful, short, room, rare)
         )
 
 
 def read_scales(registers: Words, parameters: Value, shape: Shape, matrices: Matrix) -> None:
+    """Scale exponents, A's biased as the exponents of sums are."""
     scaled = equal((parameters >> 6) & 1, 1)
     for operand in range(2):
         byte = low_i32((parameters >> (7 + 2 * operand)) & 3)
-        decode_scales(registers.at(64 * operand), shape, byte, scaled, matrices.operand(operand))
+        bias = 0 if operand else BIAS
+        decode_scales(registers.at(64 * operand), shape, byte, scaled, bias, matrices.operand(operand))
+
+
+def write_native(inputs: Words, outputs: Words, parameters: Value, shape: Shape, half: bool) -> None:
+    """f16 and bf16 are multiplied as f32 numbers where all products are."""
+    room = Room.empty(inputs.builder)
+
+    def write_way(way: Way) -> Values:
+        write_products(inputs, outputs, parameters, shape, way, room)
+        return ()
+
+    if half:
+        real = all_products_real(inputs, parameters, shape)
+        branch(real, lambda: write_way(Way.reals), lambda: write_way(Way.significands), likely=True)
+    else:
+        write_way(Way.quads)
 
 
 def write(name: str) -> Writer:

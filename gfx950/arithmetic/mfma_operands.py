@@ -6,6 +6,7 @@ sparse A meets columns of B that are chosen for each of its rows, by two bits an
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -19,6 +20,7 @@ from gfx950.arithmetic.mfma_lanes import (
     Variable,
     Words,
     add_bytes,
+    add_halves,
     any_lane,
     bits_f32,
     bits_i32,
@@ -27,13 +29,18 @@ from gfx950.arithmetic.mfma_lanes import (
     low_i32,
     maximum,
     maximum_bytes,
+    maximum_halves,
+    minimum_halves,
     quad_lanes,
     select,
     select_zero_bytes,
+    select_zero_halves,
+    smallest_half,
     spread,
     stack_words,
     switch,
     to_f32,
+    truncate_i32,
     vector_of,
     widen_i64,
 )
@@ -44,27 +51,55 @@ NOTHING = -10_000  # the exponent of a zero: no sum of two of them and of scales
 # The same as a signed byte: 8-bit exponents lie in -15..15, so their sums are above ZERO_BYTE + 24 and sums with it
 # below.
 ZERO_BYTE = -64
+ZERO_HALF = -(2**14)  # and as a signed 16 bits
 HAS_NAN, HAS_INFINITY = 1, 2
 OPERAND_WORDS = 2048  # elements of the largest operand
 HALVES = (Format.f16, Format.bf16)
 
 
+class Way(enum.Enum):
+    """How operands are decoded. quads: formats up to 8 bits, as multiples of the smallest number, exponents as bytes,
+    four k a word. reals: f16 and bf16 as they are, exponents of 16 bits, two k a word. significands: bf16 whose
+    products leave f32's range, exponents a word each."""
+
+    quads = 4
+    reals = 2
+    significands = 1
+
+    @property
+    def half(self) -> bool:
+        return self is not Way.quads
+
+    @property
+    def exponents_in_word(self) -> int:
+        return self.value
+
+
 @dataclass(frozen=True)
 class Matrix:
-    """Decoded operands: values [k][row], exponents [k][row] (formats up to 8 bits: as bytes [k / 4][row]), scale
-    exponents [block][row], special flags [row], and where B is chosen from also special flags [k][row]."""
+    """Decoded operands: values [k][row], exponents [k / exponents in a word][row], scale exponents [block][row],
+    special flags [row], and where B is chosen from also special flags [k][row]; elsewhere formats up to 8 bits also as
+    pairs of 16-bit integers [k / 2][row], k and k + 2 or k + 1 and k + 3 in a word."""
 
     values: Words
     exponents: Words
     scales: Words
     flags: Words
     specials: Words
+    pairs: Words
 
     def parts(self) -> tuple[Words, ...]:
-        return self.values, self.exponents, self.scales, self.flags, self.specials
+        return self.values, self.exponents, self.scales, self.flags, self.specials, self.pairs
 
-    def at(self, values: Index, exponents: Index) -> Matrix:
-        return replace(self, values=self.values.at(values), exponents=self.exponents.at(exponents))
+    def at(self, values: Index, exponents: Index, pairs: Index) -> Matrix:
+        moved = {"values": self.values.at(values), "exponents": self.exponents.at(exponents)}
+        return replace(self, **moved, pairs=self.pairs.at(pairs))
+
+    def moved(self, values: Value, exponents: Value) -> Matrix:
+        """With values and exponents elsewhere."""
+        kind = type(self.values)
+        moved = (kind(place.builder, place.llvm) for place in (values, exponents))
+        return Matrix(*moved, *self.parts()[2:])
 
     def operand(self, number: Index) -> Matrix:
         """The operand A (0) or B (1) of a pair."""
@@ -75,9 +110,23 @@ class Matrix:
         return Matrix(*(SpreadWords(words.builder, words.pointer) for words in self.parts()))
 
 
+@dataclass(frozen=True)
+class Units:
+    """Exponents of the smallest product (none for halves), the lift of `mfma_natives.real_value`, and where not zero,
+    values that have no place among pairs."""
+
+    smallest: Variable
+    lift: Variable
+    long: Variable
+
+    @classmethod
+    def nothing_read(cls, builder: Any) -> Units:
+        return cls(*(Variable(vector_of(builder, 0)) for _ in range(3)))
+
+
 def empty_matrices(builder: Any) -> Matrix:
     """Room for a pair of operands."""
-    return Matrix(*(stack_words(builder, 2 * OPERAND_WORDS) for _ in range(5)))
+    return Matrix(*(stack_words(builder, 2 * OPERAND_WORDS) for _ in range(6)))
 
 
 def row_stride(shape: Shape) -> int:
@@ -120,6 +169,10 @@ def every_byte(value: int) -> int:
     return (value & 255) * 0x01010101
 
 
+def both_halves(value: int) -> int:
+    return (value & 0xFFFF) * 0x10001
+
+
 def exponent_bytes(magnitudes: Value, format_: Format) -> Value:
     """Exponents of four magnitude codes a lane, as bytes."""
     element = ELEMENTS[format_]
@@ -135,6 +188,22 @@ def whole_value(quad: Value, t: int, format_: Format) -> Value:
     sign = (quad << (31 - 8 * t - mask.bit_length())) & 0x80000000
     normal = (code << (23 - mantissa_bits)) + ((126 + mantissa_bits) << 23)
     return bits_f32(select(code < 1 << mantissa_bits, bits_i32(to_f32(code)), normal) | sign)
+
+
+def largest_short(format_: Format) -> int:
+    """The largest magnitude code whose value, as a multiple of the format's smallest number, has at most 15 bits; -1
+    for formats of which that leaves little."""
+    element = ELEMENTS[format_]
+    if element.exponent_bits > 4:
+        return -1
+    return min(magnitude_mask(format_), (15 - element.mantissa_bits << element.mantissa_bits) - 1)
+
+
+def store_pairs(values: list[Value], place: Value, rows: int, matrix: Matrix) -> None:
+    """Four values of at most 15 bits as integers."""
+    integers = [truncate_i32(value) for value in values]
+    for t in range(2):
+        matrix.pairs.store(place + t * rows, (integers[t] & 0xFFFF) | (integers[t + 2] << 16))
 
 
 def bytes_of_quad(words: list[Value], bit: int, field_bits: int) -> Value:
@@ -161,16 +230,17 @@ def k_of_item(shape: Shape, field_bits: int, lane_group: Value, item: Value) -> 
 
 
 def store_specials(magnitudes: Value, place: Value, rows: int, format_: Format, matrix: Matrix) -> Value:
-    """Stores the special flags of a quad's elements; gives them all together."""
+    """Stores the special flags of the two or four elements in a word; gives them all together."""
     seen = magnitudes.constant(0)
-    for t in range(4):
-        flags = special_flags((magnitudes >> (8 * t)) & 255, format_)
+    bits = 16 if format_ in HALVES else 8
+    for t in range(32 // bits):
+        flags = special_flags((magnitudes >> (bits * t)) & ((1 << bits) - 1), format_)
         matrix.specials.store(place + t * rows, flags)
         seen = seen | flags
     return seen
 
 
-def decode_quads(registers: Words, shape: Shape, format_: Format, matrix: Matrix, chosen_from: bool) -> None:
+def decode_quads(registers: Words, shape: Shape, format_: Format, matrix: Matrix, units: Units) -> None:
     """An operand of a format up to 8 bits that starts at `registers`; with special flags of each element where it is
     chosen from."""
     builder, bits, rows = registers.builder, FIELD_BITS[format_], shape.rows
@@ -187,17 +257,21 @@ def decode_quads(registers: Words, shape: Shape, format_: Format, matrix: Matrix
             for item in range(0, items, 4):
                 codes = bytes_of_quad(words, item * bits, bits)
                 k = k_of_item(shape, bits, lane_group, items * part + item)
-                for t in range(4):
-                    matrix.values.store((k + t) * rows + row, whole_value(codes, t, format_))
+                values = [whole_value(codes, t, format_) for t in range(4)]
+                for t, value in enumerate(values):
+                    matrix.values.store((k + t) * rows + row, value)
+                if largest_short(format_) > 0 and not shape.chosen:
+                    store_pairs(values, k // 2 * rows + row, rows, matrix)
                 magnitudes = codes & every_byte(magnitude_mask(format_))
                 top.value = maximum_bytes(top.value, magnitudes)
                 matrix.exponents.store(k // 4 * rows + row, exponent_bytes(magnitudes, format_))
-                if chosen_from:
+                if shape.chosen:
                     seen.value = seen.value | store_specials(magnitudes, k * rows + row, rows, format_, matrix)
         highest = maximum_bytes(top.value, top.value >> 16)
         highest = maximum_bytes(highest, highest >> 8) & 255
+        units.long.value = units.long.value | select(highest > largest_short(format_), highest.constant(1), 0)
         # A NaN outranks an Inf, as it does in the result; but what is not chosen hides nothing.
-        matrix.flags.store(row, seen.value if chosen_from else special_flags(highest, format_))
+        matrix.flags.store(row, seen.value if shape.chosen else special_flags(highest, format_))
 
 
 def half_parts(words: Value, format_: Format) -> tuple[Value, Value, Value]:
@@ -212,90 +286,153 @@ def half_parts(words: Value, format_: Format) -> tuple[Value, Value, Value]:
     return significand, exponent, special_flags(code, format_)
 
 
-def decode_halves(registers: Words, shape: Shape, format_: Format, matrix: Matrix, chosen_from: bool) -> None:
-    """An f16 or bf16 operand that starts at `registers`; with special flags of each element where it is chosen from."""
+def decode_significands(pair: Value, place: Value, stride: int, matrix: Matrix) -> None:
+    """Two bf16 of a word."""
+    for t in range(2):
+        significand, exponent, _ = half_parts(pair >> (16 * t), Format.bf16)
+        matrix.values.store(place + t * stride, significand)
+        matrix.exponents.store(place + t * stride, exponent)
+
+
+def real_f16(word: Value) -> Value:
+    """The f16 in the low half of each word as f32; Inf and NaN become finite, at the exponent 16."""
+    code, sign = word & 0x7FFF, (word << 16) & 0x80000000
+    subnormal = bits_i32(to_f32(code) * 2.0**-24)
+    return bits_f32(select(code < 0x400, subnormal, (code << 13) + (112 << 23)) | sign)
+
+
+def exponents_of_two(words: Value, format_: Format, bias: Value) -> Value:
+    """Exponents, with a bias, of the two f16 or bf16 in each word."""
+    element = ELEMENTS[format_]
+    fields = (words >> element.mantissa_bits) & both_halves((1 << element.exponent_bits) - 1)
+    if format_ is Format.f16:
+        fields = maximum_halves(fields, both_halves(1))
+    exponents = add_halves(add_halves(fields, bias), both_halves(-element.bias))
+    return select_zero_halves(words & both_halves(0x7FFF), both_halves(ZERO_HALF), exponents)
+
+
+def decode_reals(words: Value, k: Value, row: Value, stride: int, format_: Format, bias: Value, matrix: Matrix) -> None:
+    """Two f16 or bf16 of a word, at k and k + 1."""
+    if format_ is Format.f16:
+        parts = real_f16(words), real_f16(words >> 16)
+    else:
+        parts = bits_f32(words << 16), bits_f32(words & 0xFFFF0000)
+    for t in range(2):
+        matrix.values.store((k + t) * stride + row, parts[t])
+    matrix.exponents.store(k // 2 * stride + row, exponents_of_two(words, format_, bias))
+
+
+def decode_halves(registers: Words, shape: Shape, format_: Format, matrix: Matrix, way: Way, bias: Value) -> None:
+    """An f16 or bf16 operand that starts at `registers`; with special flags of each element where it is chosen from.
+    bias: of the exponents of reals."""
     builder, stride = registers.builder, row_stride(shape)
     with loop(builder, columns_of(shape), WIDTH) as row:
-        seen = Variable(vector_of(builder, 0))
+        top, seen = (Variable(vector_of(builder, 0)) for _ in range(2))
         with (
             loop(builder, shape.depth // shape.lane_items) as lane_group,
             loop(builder, shape.lane_items // 2) as register,
         ):
             words = registers.vector(64 * register + shape.rows * lane_group + row)
-            for t in range(2):
-                place = (k_of_item(shape, 16, lane_group, 2 * register) + t) * stride + row
-                significand, exponent, special = half_parts(words >> (16 * t), format_)
-                matrix.values.store(place, significand)
-                matrix.exponents.store(place, exponent)
-                if chosen_from:
-                    matrix.specials.store(place, special)
-                seen.value = seen.value | special
-        matrix.flags.store(row, seen.value)
+            k = k_of_item(shape, 16, lane_group, 2 * register)
+            if way is Way.reals:
+                decode_reals(words, k, row, stride, format_, bias, matrix)
+            else:
+                decode_significands(words, k * stride + row, stride, matrix)
+            magnitudes = words & both_halves(0x7FFF)
+            top.value = maximum_halves(top.value, magnitudes)
+            if shape.chosen:
+                seen.value = seen.value | store_specials(magnitudes, k * stride + row, stride, format_, matrix)
+        highest = maximum(top.value & 0xFFFF, top.value >> 16)
+        # A NaN outranks an Inf, as it does in the result; but what is not chosen hides nothing.
+        matrix.flags.store(row, seen.value if shape.chosen else special_flags(highest, format_))
 
 
-def decode_scales(register: Words, shape: Shape, byte: Value, scaled: Value, matrix: Matrix) -> None:
-    """Scale exponents; a NaN scale flags its row."""
+def all_products_real(inputs: Words, parameters: Value, shape: Shape) -> Value:
+    """Whether f32 holds every product of f16 or bf16, and those of bf16 far from its lower end: 2^-100 or more."""
+    builder, fields = inputs.builder, []
+    a_words, b_words = 64 * shape.operand_registers, 64 * shape.b_shape.operand_registers
+    for words, count in ((inputs, a_words), (inputs.at(a_words), b_words)):
+        least = Variable(vector_of(builder, -1))
+        with loop(builder, count, WIDTH) as place:
+            # Zero is no smallest number: less 1 it is the largest.
+            below = add_halves(words.vector(place) & both_halves(0x7FFF), both_halves(-1))
+            least.value = minimum_halves(least.value, below)
+        fields.append((smallest_half(least.value) + 1) >> 7)
+    normal = (fields[0] > 0) & (fields[1] > 0)
+    return equal(parameters & 7, int(Format.f16)) | (normal & (fields[0] + fields[1] > 2 * 127 - 100))
+
+
+def decode_scales(register: Words, shape: Shape, byte: Value, scaled: Value, bias: int, matrix: Matrix) -> None:
+    """Scale exponents with a bias; a NaN scale flags its row."""
     for index in range(0, shape.rows * shape.blocks, WIDTH):
         scale = select(spread(scaled), (register.vector(index) >> spread(8 * byte)) & 255, 127)
-        matrix.scales.store(index, scale - 127)
+        matrix.scales.store(index, scale + (bias - 127))
         row = index % shape.rows
         matrix.flags.store(row, matrix.flags.vector(row) | select(equal(scale, 255), scale.constant(HAS_NAN), 0))
 
 
-def spread_quads(matrix: Matrix, depth: int) -> None:
+def spread_quads(matrix: Matrix, depth: int, way: Way) -> None:
     """A of a shape of 4 rows: from the lanes that hold it to [k][row][64], each row beside the columns of its block."""
     with loop(matrix.values.builder, 64, WIDTH) as lane:
-        for words, count in ((matrix.values, depth), (matrix.exponents, depth), (matrix.flags, 1)):
+        counts = depth, depth // way.exponents_in_word, 1
+        for words, count in zip((matrix.values, matrix.exponents, matrix.flags), counts, strict=True):
             for k in range(count):
                 held = words.vector(256 * k + lane)
                 for row in range(4):
                     words.store(256 * k + 64 * row + lane, quad_lanes(held, row))
 
 
-def formats_of(shape: Shape, half: bool) -> tuple[Format, ...]:
+def formats_of(shape: Shape, way: Way) -> tuple[Format, ...]:
     """The legal formats; an undefined code is read as the first."""
-    return HALVES if half else tuple(Format)[: 5 if shape.blocks else 2]
+    if way is Way.quads:
+        return tuple(Format)[: 5 if shape.blocks else 2]
+    return HALVES if way is Way.reals else (Format.bf16,)
 
 
-@dataclass(frozen=True)
-class Units:
-    """Exponents of the smallest product (none for halves), and the lift of `mfma_natives.real_value`."""
-
-    smallest: Variable
-    lift: Variable
-
-    @classmethod
-    def nothing_read(cls, builder: Any) -> Units:
-        return cls(Variable(vector_of(builder, 0)), Variable(vector_of(builder, 0)))
-
-
-def decode_operand(registers: Words, code: Value, shape: Shape, half: bool, matrix: Matrix, units: Units) -> None:
+def decode_operand(
+    registers: Words, code: Value, bias: Value, shape: Shape, way: Way, matrix: Matrix, units: Units
+) -> None:
     """One operand whose format the code names. Specials of elements are stored for a sparse shape's B."""
-    chosen_from = shape.chosen
 
     def case(format_: Format) -> None:
         element = ELEMENTS[format_]
         units.smallest.value = units.smallest.value + (1 - element.bias - element.mantissa_bits)
-        units.lift.value = vector_of(registers.builder, 127 - element.bias)
-        (decode_halves if half else decode_quads)(registers, shape, format_, matrix, chosen_from)
+        units.lift.value = vector_of(registers.builder, lift_of(format_, way))
+        if way.half:
+            decode_halves(registers, shape, format_, matrix, way, bias)
+        else:
+            decode_quads(registers, shape, format_, matrix, units)
 
-    formats = formats_of(shape, half)
+    formats = formats_of(shape, way)
     switch(code, {int(f): partial(case, f) for f in formats}, default=int(formats[0]))
 
 
-def decode_pair(inputs: Words, parameters: Value, shape: Shape, half: bool, matrices: Matrix) -> Units:
-    """A and B of one product, whose first lanes are at `inputs`."""
+def lift_of(format_: Format, way: Way) -> int:
+    """By how many powers of two a decoded Inf lies below f32's; bf8's is 2^32."""
+    if way is Way.quads:
+        return 96
+    return 127 - ELEMENTS[format_].bias
+
+
+def decode_pair(inputs: Words, parameters: Value, shape: Shape, way: Way, matrices: Matrix) -> Units:
+    """A and B of one product, whose first lanes are at `inputs`. Exponents of A, where they are of reals, have f32's
+    bias."""
     units, a_words = Units.nothing_read(inputs.builder), 64 * shape.operand_registers
+
+    def decode(number: Index, words: Index, operand_shape: Shape, bias: Value) -> None:
+        shift = number if isinstance(number, Value) else parameters.constant(number)
+        code = (parameters if way.half else parameters >> (3 * shift)) & 7  # halves have one format
+        decode_operand(inputs.at(words), code, bias, operand_shape, way, matrices.operand(number), units)
+
+    biases = vector_of(inputs.builder, both_halves(127)), vector_of(inputs.builder, 0)
     if shape.sparse:
-        decode_operand(inputs, parameters & 7, shape, half, matrices.operand(0), units)
-        b_code = (parameters if half else parameters >> 3) & 7
-        decode_operand(inputs.at(a_words), b_code, shape.b_shape, half, matrices.operand(1), units)
+        decode(0, 0, shape, biases[0])
+        decode(1, a_words, shape.b_shape, biases[1])
         return units
-    with loop(inputs.builder, 2) as operand:
-        code = (parameters if half else parameters >> (3 * operand)) & 7  # halves have one format
-        decode_operand(inputs.at(a_words * operand), code, shape, half, matrices.operand(operand), units)
+    with loop(inputs.builder, 2) as number:
+        decode(number, a_words * number, shape, select(spread(equal(number, 0)), *biases))
     if shape.rows == 4:
-        spread_quads(matrices.operand(0), shape.depth)
+        spread_quads(matrices.operand(0), shape.depth, way)
     return units
 
 
@@ -324,22 +461,22 @@ def decode_index(register: Words, shape: Shape, shift: Value, table: Words) -> N
         table.store(place, (word >> spread(shift + low_i32(2 * item))) & 3)
 
 
-def choose_columns(table: Words, b: Matrix, shape: Shape, half: bool, row: Value, column: Value, to: Matrix) -> Value:
+def choose_columns(table: Words, b: Matrix, shape: Shape, way: Way, row: Value, column: Value, to: Matrix) -> Value:
     """Sixteen columns of B as one row of a sparse A meets them; gives their special flags."""
-    rows, seen = shape.rows, Variable(vector_of(table.builder, 0))
+    rows, seen, held = shape.rows, Variable(vector_of(table.builder, 0)), way.exponents_in_word
+    bits = 32 // held
     with loop(table.builder, shape.depth // 4) as quad:
-        exponents = vector_of(table.builder, 0)
+        exponents = [vector_of(table.builder, 0) for _ in range(4 // held)]
         for t in range(4):
-            element, k = 4 * quad + t, 8 * quad + 4 * (t // 2)
+            element, first = 4 * quad + t, 8 * quad + 4 * (t // 2)
             offset = table.scalar(element * rows + row)
-            place = (k + widen_i64(offset)) * rows + column
-            to.values.store(element * rows, b.values.vector(place))
-            seen.value = seen.value | b.specials.vector(place)
-            if half:
-                to.exponents.store(element * rows, b.exponents.vector(place))
-            else:
-                held = b.exponents.vector(k // 4 * rows + column) >> spread(8 * offset)
-                exponents = exponents | ((held & 255) << (8 * t))
-        if not half:
-            to.exponents.store(quad * rows, exponents)
+            k = first + widen_i64(offset)
+            to.values.store(element * rows, b.values.vector(k * rows + column))
+            seen.value = seen.value | b.specials.vector(k * rows + column)
+            exponent = b.exponents.vector(k // held * rows + column)
+            if held > 1:
+                exponent = (exponent >> spread(bits * (offset & (held - 1)))) & ((1 << bits) - 1)
+            exponents[t // held] = exponents[t // held] | (exponent << (bits * (t % held)))
+        for number, exponent in enumerate(exponents):
+            to.exponents.store((4 // held * quad + number) * rows, exponent)
     return seen.value

@@ -18,6 +18,7 @@ turns, so that a busy machine disturbs the ratios little. `--compile` prints wha
 
 from __future__ import annotations
 
+import importlib
 import math
 import os
 import subprocess
@@ -26,6 +27,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -182,7 +184,7 @@ def native_runs(case: Case) -> Iterator[Run]:
     native = NATIVES[case.name]
     for data in DATA:
         inputs = inputs_of(case, data)
-        yield case, data, lambda inputs=inputs: native(inputs, case.parameters), ITEMS
+        yield case, data, partial(native, inputs, case.parameters), ITEMS
 
 
 def numpy_run(case: Case) -> Run:
@@ -222,13 +224,12 @@ def peer_run(case: Case, torch: Any, mmasim: Any) -> Run:
 def peer_runs(cases: list[Case]) -> list[Run]:
     """MMA-Sim's, where it is installed."""
     try:
-        import mmasim.amd
-        import torch
+        torch, mmasim = importlib.import_module("torch"), importlib.import_module("mmasim.amd")
     except ImportError:
         print("MMA-Sim or torch is not installed; its column stays empty")
         return []
     torch.set_num_threads(1)
-    return [peer_run(case, torch, mmasim.amd) for case in cases if peer_suffix(case)]
+    return [peer_run(case, torch, mmasim) for case in cases if peer_suffix(case)]
 
 
 def measure(runs: list[Run], rounds: int) -> None:

@@ -62,7 +62,7 @@ SATURATION = rule(
 )
 SATURATION_INFINITY = rule(
     "formats.saturation_infinity",
-    Evidence.chosen,
+    Evidence.vendor,
     "CDNA4 ISA, section 7.3, leaves the BF8 cell blank; AMD's HIP host conversions (amd_hip_ocp_host.hpp) do the same",
     "With saturation an infinity becomes the maximum of its sign in e5m2 and all other formats that have infinities.",
 )
@@ -74,16 +74,21 @@ NO_INFINITY = rule(
 )
 NO_INFINITY_SPECIALS = rule(
     "formats.no_infinity_specials",
-    Evidence.chosen,
+    Evidence.vendor,
     "not specified by the CDNA4 ISA; AMD's HIP host conversions (amd_hip_ocp_host.hpp) do the same",
     "Inf and NaN become the maximum of their sign in FP6, BF6 and FP4.",
+)
+NAN_F8 = rule(
+    "formats.nan_f8",
+    Evidence.vendor,
+    "CDNA4 ISA, section 7.3, says NaN; AMD's HIP host conversions (amd_hip_ocp_host.hpp) give these codes",
+    "NaN keeps its sign and loses its payload: e5m2 7e, e4m3fn 7f. The NaN made by overflow has the sign of the value.",
 )
 NAN_CODE = rule(
     "formats.nan_code",
     Evidence.chosen,
-    "payloads are unknown on gfx950; e4m3fn and e5m2 as in AMD's HIP host conversions (amd_hip_ocp_host.hpp)",
-    "NaN keeps its sign and loses its payload: f32 7fc00000, f16 7e00, bf16 7fc0, e5m2 7e, e4m3fn 7f; FNUZ 80 and E8M0 "
-    "ff have one NaN. The NaN made by overflow has the sign of the value.",
+    "payloads are unknown on gfx950; AMD's HIP host conversions make all bits of a 16-bit NaN ones",
+    "NaN keeps its sign and loses its payload: f32 7fc00000, f16 7e00, bf16 7fc0; FNUZ 80 and E8M0 ff have one NaN.",
 )
 FNUZ = rule(
     "formats.fnuz",

@@ -40,6 +40,7 @@ HOMES = (
     "gfx950.isa.buffer_formats",
     "gfx950.isa.conversions",
     "gfx950.isa.scaled_conversions",
+    "gfx950.isa.vop1",
     "gfx950.isa.vop3p",
 )
 

@@ -24,15 +24,7 @@ from gfx950.isa.registry import Bf16, vop1, vop3
 from gfx950.lanes import B32, F16, F32, F64, FLOAT_DENORM, FLOAT_NAN, I16, I32, I64, U16, U32, U64, Mask, join
 from gfx950.models import Answer, Switch, switch
 
-NARROW = (
-    formats.ROUNDING,
-    formats.SUBNORMALS,
-    formats.OVERFLOW_EDGE,
-    formats.OVERFLOW_CODE,
-    formats.SATURATION,
-    formats.SATURATION_INFINITY,
-    formats.NAN_CODE,
-)
+NEAREST_F8 = (formats.ROUNDING, formats.OVERFLOW_EDGE)
 rule(
     "convert.f8_mode",
     Evidence.spec,
@@ -41,12 +33,19 @@ rule(
 )
 STOCHASTIC = rule(
     "convert.stochastic",
-    Evidence.chosen,
+    Evidence.vendor,
     "CDNA4 ISA 7.3 adds a random value and truncates, 12.11 lets the mantissa wrap and rounds to nearest; AMD's HIP"
     " host conversions (amd_hip_ocp_host.hpp, from_float_sr) do as stated, and AMD's hip-tests (Unit_amd_ocp_*) demand"
     " their results of gfx950, with seeds 0 and 1",
     "The top bits of S1, as many as a normal result drops, are added as a fraction of one step of the result, carries"
     " go on into the exponent, and the sum is truncated; overflow is judged afterwards.",
+)
+NAN_WIDE_CODE = rule(
+    "convert.nan_wide",
+    Evidence.chosen,
+    "the manual says nothing; AMD's HIP host conversions (amd_hip_ocp_host.hpp) do so for f32, and for f16 and bf16"
+    " make all bits but the sign ones",
+    "An 8-bit NaN becomes the quiet NaN of its sign without payload: f32 7fc00000, f16 7e00, bf16 7fc0.",
 )
 NEAREST_EVEN = rule(
     "convert.nearest_even",
@@ -87,15 +86,15 @@ BYTE_PACK = rule(
 )
 
 
-def _switch(name: str, answers: tuple[str, ...], question: Rule, text: str) -> Switch:
+def _switch(name: str, answers: tuple[str, ...], rules: tuple[Rule, ...], text: str) -> Switch:
     """A question of this file; the first answer is the default."""
-    return switch(f"convert.{name}", answers[0], answers, text, rules=(question,), in_bodies=True)
+    return switch(f"convert.{name}", answers[0], answers, text, rules=rules, in_bodies=True)
 
 
 STOCHASTIC_SUM = _switch(
     "stochastic",
     ("truncate", "wrap", "nearest"),
-    STOCHASTIC,
+    (STOCHASTIC,),
     "How a stochastic conversion ends. truncate: a carry of the random part goes on into the exponent, the sum is"
     " truncated. wrap: the 23 mantissa bits wrap, the exponent stays, the sum is truncated. nearest: the code of 12.11"
     " as it stands, they wrap and the sum is rounded to nearest even (then even exact numbers depend on the seed, which"
@@ -104,27 +103,27 @@ STOCHASTIC_SUM = _switch(
 STOCHASTIC_SMALL = _switch(
     "stochastic_small",
     ("step", "mantissa"),
-    STOCHASTIC,
+    (STOCHASTIC,),
     "Where the random part lies when the result is below the smallest normal. step: it is a fraction of a step of the"
     " result, as for normal ones. mantissa: it is added to the f32 mantissa before that is shifted into place.",
 )
 STOCHASTIC_BITS = _switch(
     "stochastic_bits",
     ("high", "low"),
-    STOCHASTIC,
+    (STOCHASTIC,),
     "Which bits of S1 are the random part of results that have not 8 bits, for which 12.11 names none.",
 )
 STOCHASTIC_OVERFLOW = _switch(
     "stochastic_overflow",
     ("after", "before"),
-    STOCHASTIC,
+    (STOCHASTIC,),
     "Whether a stochastic conversion compares with the largest number after it rounded, or before: then every number"
     " over the largest overflows, whatever the seed.",
 )
 NAN_NARROW = _switch(
     "nan_narrow",
     ("canonical", "payload", "ones", "positive"),
-    formats.NAN_CODE,
+    (formats.NAN_F8, formats.NAN_CODE),
     "The code that a NaN becomes on the way to e5m2, e4m3fn, bf16 or (stochastically) f16. canonical: its sign, only"
     " the quiet bit set. payload: sign and top of the payload kept, quieted. ones: its sign, all other bits ones."
     " positive: canonical without the sign. e4m3fn has one magnitude of NaN.",
@@ -132,52 +131,62 @@ NAN_NARROW = _switch(
 NAN_WIDE = _switch(
     "nan_wide",
     ("canonical", "payload", "ones", "positive"),
-    formats.NAN_CODE,
+    (NAN_WIDE_CODE,),
     "The number that an 8-bit NaN becomes. canonical: 0x7fc00000 with its sign. payload: its mantissa bits on top,"
     " quieted, with its sign. ones: 0x7fffffff with its sign. positive: 0x7fc00000.",
 )
 SATURATE_INFINITY = _switch(
     "saturate_infinity",
     ("maximum", "infinity"),
-    formats.SATURATION_INFINITY,
+    (formats.SATURATION_INFINITY,),
     "What FP16_OVFL makes of an infinity on the way to e5m2: the largest number, or an infinity still.",
 )
 SMALL_FORMAT_NAN = _switch(
     "small_format_nan",
     ("maximum", "positive", "zero"),
-    formats.NO_INFINITY_SPECIALS,
+    (formats.NO_INFINITY_SPECIALS,),
     "What a NaN becomes in 4 and 6 bits: the largest number with the NaN's sign, the largest positive number, or a zero"
     " with the NaN's sign.",
 )
 BF16_DENORMALS = _switch(
     "bf16_denorm",
     ("both", "each", "kept"),
-    BF16_DENORM,
+    (BF16_DENORM,),
     "How V_CVT_PK_BF16_F32 and V_CVT_SR_BF16_F32 follow MODE's f32 denormal field. both: denormal operands are flushed"
     " unless both bits are set. each: operands by the input bit, results by the output bit. kept: not at all.",
 )
 PACK_INTEGER = _switch(
     "pack_integer",
     ("saturate", "low_bits"),
-    SATURATED_PACK,
+    (SATURATED_PACK,),
     "What V_CVT_PK_U16_U32 and V_CVT_PK_I16_I32 make of numbers beyond 16 bits: the end of the range, or the low bits.",
 )
 NORMALIZE = _switch(
     "normalized",
     ("nearest", "f32", "half_up"),
-    NORMALIZED,
+    (NORMALIZED,),
     "How the product with 32767 or 65535 becomes an integer. nearest: the exact product, ties to even. f32: the product"
     " rounded to f32 first. half_up: floor of the exact product plus a half.",
 )
 PACK_BYTE = _switch(
     "pack_byte",
     ("truncate", "nearest", "mode"),
-    BYTE_PACK,
+    (BYTE_PACK,),
     "How V_CVT_PK_U8_F32 and V_CVT_PKACCUM_U8_F32 round: toward zero, to nearest even, or by MODE.",
 )
 
 
 # ---- narrow floats ---------------------------------------------------------------------------------------------------
+
+
+def narrow_rules(form: Format) -> tuple[Rule, ...]:
+    """The rules of what becomes of small, large and special numbers in a format."""
+    if form.canonical_nan is None:
+        return formats.SUBNORMALS, formats.NO_INFINITY, formats.NO_INFINITY_SPECIALS
+    if form.bits == 16:
+        return formats.SUBNORMALS, formats.NAN_CODE
+    infinity = (formats.SATURATION_INFINITY,) if form.infinities else ()
+    return formats.SUBNORMALS, formats.OVERFLOW_CODE, formats.SATURATION, *infinity, formats.NAN_F8
 
 
 def _dropped(form: Format) -> int:
@@ -219,7 +228,7 @@ def _saturated_small(code: U32, is_nan: Mask, sign: U32, form: Format) -> U32:
 
 
 def _nan_code(magnitude: U32, form: Format, nan: Answer) -> U32:
-    """What a NaN becomes, without its sign [rule formats.nan_code]."""
+    """What a NaN becomes, without its sign [rules formats.nan_*]."""
     canonical = U32.constant(magnitude.engine, form.canonical_nan or 0)
     if nan == "ones":
         return canonical | form.magnitude_mask
@@ -308,7 +317,7 @@ def widened(code: U32, form: Format, nan: Answer = "") -> F32:
 
 
 def _wide_nan(magnitude: U32, form: Format, nan: Answer) -> U32:
-    """The f32 bits of a NaN code without its sign [rule formats.nan_code]."""
+    """The f32 bits of a NaN code without its sign [rule convert.nan_wide]."""
     quiet = U32.constant(magnitude.engine, 0x7FFFFFFF if nan == "ones" else 0x7FC00000)
     return quiet | (magnitude << _dropped(form)) & 0x7FFFFF if nan == "payload" else quiet
 
@@ -328,38 +337,38 @@ def _packed(src0: F32, src1: F32, form: Format) -> U32:
     return narrowed(src0, form) | (narrowed(src1, form) << form.bits)
 
 
-@vop3("v_cvt_pk_fp8_f32", 0x2A2, intrinsic="llvm.amdgcn.cvt.pk.fp8.f32", rules=NARROW)
+@vop3("v_cvt_pk_fp8_f32", 0x2A2, intrinsic="llvm.amdgcn.cvt.pk.fp8.f32", rules=(*NEAREST_F8, *narrow_rules(E4M3FN)))
 def v_cvt_pk_fp8_f32(src0: F32, src1: F32, vdst: B32, op_sel: int = 0) -> B32:
     """S0 and S1 as e4m3fn into one word of D. [12.11]"""
     return into_word(vdst, _packed(src0, src1, E4M3FN), op_sel)
 
 
-@vop3("v_cvt_pk_bf8_f32", 0x2A3, intrinsic="llvm.amdgcn.cvt.pk.bf8.f32", rules=NARROW)
+@vop3("v_cvt_pk_bf8_f32", 0x2A3, intrinsic="llvm.amdgcn.cvt.pk.bf8.f32", rules=(*NEAREST_F8, *narrow_rules(E5M2)))
 def v_cvt_pk_bf8_f32(src0: F32, src1: F32, vdst: B32, op_sel: int = 0) -> B32:
     """S0 and S1 as e5m2 into one word of D. [12.11]"""
     return into_word(vdst, _packed(src0, src1, E5M2), op_sel)
 
 
-@vop3("v_cvt_sr_fp8_f32", 0x2A4, intrinsic="llvm.amdgcn.cvt.sr.fp8.f32", rules=(STOCHASTIC, *NARROW))
+@vop3("v_cvt_sr_fp8_f32", 0x2A4, intrinsic="llvm.amdgcn.cvt.sr.fp8.f32", rules=(STOCHASTIC, *narrow_rules(E4M3FN)))
 def v_cvt_sr_fp8_f32(src0: F32, src1: U32, vdst: B32, op_sel: int = 0) -> B32:
     """S0 as e4m3fn with random part S1 into one byte of D. [12.11]"""
     return into_byte(vdst, narrowed_stochastic(src0, src1, E4M3FN), op_sel)
 
 
-@vop3("v_cvt_sr_bf8_f32", 0x2A5, intrinsic="llvm.amdgcn.cvt.sr.bf8.f32", rules=(STOCHASTIC, *NARROW))
+@vop3("v_cvt_sr_bf8_f32", 0x2A5, intrinsic="llvm.amdgcn.cvt.sr.bf8.f32", rules=(STOCHASTIC, *narrow_rules(E5M2)))
 def v_cvt_sr_bf8_f32(src0: F32, src1: U32, vdst: B32, op_sel: int = 0) -> B32:
     """S0 as e5m2 with random part S1 into one byte of D. [12.11]"""
     return into_byte(vdst, narrowed_stochastic(src0, src1, E5M2), op_sel)
 
 
-@vop3("v_cvt_sr_f16_f32", 0x2A6, rules=(STOCHASTIC, FLOAT_DENORM, *NARROW))
+@vop3("v_cvt_sr_f16_f32", 0x2A6, rules=(STOCHASTIC, FLOAT_DENORM, FP16_OVFL, *narrow_rules(F16_FORMAT)))
 def v_cvt_sr_f16_f32(src0: F32, src1: U32, vdst: B32, op_sel: int = 0) -> B32:
     """S0 as f16 with random part S1 into one word of D. [12.11]"""
     result = as_output(narrowed_stochastic(src0, src1, F16_FORMAT).to(U16).bits(F16))
     return into_word(vdst, result.bits(U16).to(U32), op_sel)
 
 
-@vop3("v_cvt_sr_bf16_f32", 0x2A7, rules=(STOCHASTIC, BF16_DENORM, *NARROW))
+@vop3("v_cvt_sr_bf16_f32", 0x2A7, rules=(STOCHASTIC, BF16_DENORM, *narrow_rules(BF16_FORMAT)))
 def v_cvt_sr_bf16_f32(src0: F32, src1: U32, vdst: B32, op_sel: int = 0) -> B32:
     """S0 as bf16 with random part S1 into one word of D. [12.11]"""
     code = narrowed_stochastic(_bf16_operand(src0), src1, BF16_FORMAT)
@@ -380,7 +389,7 @@ def _bf16_result(code: U32) -> U32:
     return ((code & 0x7F80) == 0).select(code & 0x8000, code)
 
 
-@vop3("v_cvt_pk_bf16_f32", 0x268, rules=(NEAREST_EVEN, formats.ROUNDING, BF16_DENORM, formats.NAN_CODE))
+@vop3("v_cvt_pk_bf16_f32", 0x268, rules=(NEAREST_EVEN, BF16_DENORM, *narrow_rules(BF16_FORMAT)))
 def v_cvt_pk_bf16_f32(src0: F32, src1: F32, clamp: int = 0) -> B32:
     """S0 and S1 as bf16, S0 low, to nearest even. [12.11]"""
     values = (clamped(_bf16_operand(src), clamp) for src in (src0, src1))
@@ -388,13 +397,13 @@ def v_cvt_pk_bf16_f32(src0: F32, src1: F32, clamp: int = 0) -> B32:
     return low | (high << 16)
 
 
-@vop1("v_cvt_f32_fp8", 84, intrinsic="llvm.amdgcn.cvt.f32.fp8", rules=(formats.NAN_CODE,))
+@vop1("v_cvt_f32_fp8", 84, intrinsic="llvm.amdgcn.cvt.f32.fp8", rules=(NAN_WIDE_CODE,))
 def v_cvt_f32_fp8(src0: U32) -> F32:
     """The low byte from e4m3fn to f32; SDWA picks another byte. [12.8]"""
     return widened(src0, E4M3FN)
 
 
-@vop1("v_cvt_f32_bf8", 85, intrinsic="llvm.amdgcn.cvt.f32.bf8", rules=(formats.NAN_CODE,))
+@vop1("v_cvt_f32_bf8", 85, intrinsic="llvm.amdgcn.cvt.f32.bf8", rules=(NAN_WIDE_CODE,))
 def v_cvt_f32_bf8(src0: U32) -> F32:
     """The low byte from e5m2 to f32; SDWA picks another byte. [12.8]"""
     return widened(src0, E5M2)
@@ -404,13 +413,13 @@ def _widened_pair(word: U32, form: Format, clamp: int) -> U64:
     return join(*(clamped(widened(word >> low, form), clamp).bits(U32) for low in (0, form.bits)))
 
 
-@vop1("v_cvt_pk_f32_fp8", 86, intrinsic="llvm.amdgcn.cvt.pk.f32.fp8", rules=(formats.NAN_CODE,))
+@vop1("v_cvt_pk_f32_fp8", 86, intrinsic="llvm.amdgcn.cvt.pk.f32.fp8", rules=(NAN_WIDE_CODE,))
 def v_cvt_pk_f32_fp8(src0: U32, clamp: int = 0) -> U64:
     """The low two bytes from e4m3fn to a register pair of f32; SDWA picks the high word. [12.8]"""
     return _widened_pair(src0, E4M3FN, clamp)
 
 
-@vop1("v_cvt_pk_f32_bf8", 87, intrinsic="llvm.amdgcn.cvt.pk.f32.bf8", rules=(formats.NAN_CODE,))
+@vop1("v_cvt_pk_f32_bf8", 87, intrinsic="llvm.amdgcn.cvt.pk.f32.bf8", rules=(NAN_WIDE_CODE,))
 def v_cvt_pk_f32_bf8(src0: U32, clamp: int = 0) -> U64:
     """The low two bytes from e5m2 to a register pair of f32; SDWA picks the high word. [12.8]"""
     return _widened_pair(src0, E5M2, clamp)

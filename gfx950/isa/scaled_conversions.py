@@ -14,11 +14,12 @@ from gfx950.evidence import Evidence, Rule, rule
 from gfx950.formats import BF16 as BF16_FORMAT
 from gfx950.formats import E2M1, E2M3, E3M2, E4M3FN, E5M2, Format
 from gfx950.isa.conversions import (
-    NARROW,
+    NAN_WIDE_CODE,
     STOCHASTIC,
     half,
     into_byte,
     into_word,
+    narrow_rules,
     narrowed,
     narrowed_stochastic,
     widened,
@@ -45,10 +46,17 @@ from gfx950.models import Switch, switch
 
 SCALE = rule(
     "convert.scale",
+    Evidence.vendor,
+    "CDNA4 ISA 7.2, 7.3: exponent byte, bias 127; AMD's HIP host conversions (amd_hip_ocp_host.hpp) divide and multiply"
+    " so, as ROCm's hip-fpsan and hip-tests (Unit_amd_ocp_*) demand of gfx950 for small scales",
+    "A narrow result is value / 2^(byte - 127) rounded once; a wide result is value * 2^(byte - 127) rounded once.",
+)
+SCALE_ENDS = rule(
+    "convert.scale_ends",
     Evidence.chosen,
-    "CDNA4 ISA 7.2, 7.3: exponent byte, bias 127, 0xff is NaN; the direction and the rounding are not written out",
-    "A narrow result is value / 2^(byte - 127) rounded once; a wide result is value * 2^(byte - 127) rounded once; byte"
-    " 255 makes a positive NaN, which is the largest number in formats without NaN.",
+    "CDNA4 ISA 7.2: byte 0xff is NaN, of what sign is not said; AMD's HIP host conversions keep the sign of the value;"
+    " nothing is said of byte 0",
+    "Byte 255 makes a positive NaN, which is the largest number in formats without NaN; byte 0 is 2^-127.",
 )
 SCALE_MODE = rule(
     "convert.scale_mode",
@@ -74,14 +82,14 @@ def _switch(name: str, answers: tuple[str, ...], question: Rule, text: str) -> S
 SCALE_NAN = _switch(
     "scale_nan",
     ("positive", "signed", "power"),
-    SCALE,
+    SCALE_ENDS,
     "What scale byte 255 is. positive: it makes a positive NaN. signed: it makes a NaN with the sign of the value."
     " power: it is 2^128.",
 )
 SCALE_ZERO = _switch(
     "scale_zero",
     ("power", "normal", "one"),
-    SCALE,
+    SCALE_ENDS,
     "What scale byte 0 is: 2^-127, the smallest normal power 2^-126, or no scale at all.",
 )
 SCALED_HALVES = _switch(
@@ -97,8 +105,16 @@ SCALED_WIDE = _switch(
     "How f32, f16 and bf16 results of V_CVT_SCALEF32_* follow MODE. mode: f32 and f16 round by it, denormal results are"
     " flushed by it. nearest: to nearest even, denormals kept.",
 )
-TO_NARROW = (SCALE, SCALE_MODE, *NARROW, formats.NO_INFINITY, formats.NO_INFINITY_SPECIALS)
-TO_WIDE = (SCALE, SCALE_MODE, FLOAT_ROUND, FLOAT_DENORM)
+TO_WIDE = (SCALE, SCALE_ENDS, SCALE_MODE, FLOAT_ROUND, FLOAT_DENORM)
+
+
+def _to_narrow(form: Format, stochastic: bool = False, several: bool = False) -> tuple[Rule, ...]:
+    """The rules of a conversion to a format. several: elements with random parts of their own."""
+    edge = (formats.OVERFLOW_EDGE,) if form.bits == 8 else ()
+    rounding = (STOCHASTIC,) if stochastic else (formats.ROUNDING, *edge)
+    sequence = (RANDOM_SEQUENCE,) if several else ()
+    return SCALE, SCALE_ENDS, SCALE_MODE, *rounding, *sequence, *narrow_rules(form)
+
 
 Scaler = Callable[[F32], F32]
 
@@ -245,11 +261,10 @@ def _define_pair(opcode: int, name: str, form: Format, source: str) -> None:
     text = f"Two {source} numbers over the scale as {form.name} into {_DESTINATION[form.bits]}"
     if source == "f32":
         types = {"src0": F32, "src1": F32, "src2": U32, **_MERGED}
-        _define(f"pk_{name}_f32", opcode, from_f32, types, text, TO_NARROW)
+        _define(f"pk_{name}_f32", opcode, from_f32, types, text, _to_narrow(form))
     else:
-        _define(
-            f"pk_{name}_{source}", opcode, from_halves, {"src0": _PAIR[source], "src1": U32, **_MERGED}, text, TO_NARROW
-        )
+        types = {"src0": _PAIR[source], "src1": U32, **_MERGED}
+        _define(f"pk_{name}_{source}", opcode, from_halves, types, text, _to_narrow(form))
 
 
 def _define_stochastic(opcode: int, name: str, form: Format, source: str) -> None:
@@ -260,7 +275,7 @@ def _define_stochastic(opcode: int, name: str, form: Format, source: str) -> Non
 
     types = {"src0": _ONE[source], "src1": U32, "src2": U32, **_MERGED}
     text = f"One {source} number over the scale as {form.name} with random part S1 into one byte of D"
-    _define(f"sr_{name}_{source}", opcode, body, types, text, (STOCHASTIC, *TO_NARROW))
+    _define(f"sr_{name}_{source}", opcode, body, types, text, _to_narrow(form, stochastic=True))
 
 
 def _define_stochastic_fp4(opcode: int, source: str) -> None:
@@ -273,7 +288,7 @@ def _define_stochastic_fp4(opcode: int, source: str) -> None:
 
     types = {"src0": _PAIR[source], "src1": U32, "src2": U32, **_MERGED}
     text = f"Two {source} numbers over the scale as e2m1 with random parts into one byte of D"
-    _define(f"sr_pk_fp4_{source}", opcode, body, types, text, (STOCHASTIC, RANDOM_SEQUENCE, *TO_NARROW))
+    _define(f"sr_pk_fp4_{source}", opcode, body, types, text, _to_narrow(E2M1, stochastic=True, several=True))
 
 
 def _define_block(opcode: int, name: str, form: Format, source: str, stochastic: bool) -> None:
@@ -290,11 +305,11 @@ def _define_block(opcode: int, name: str, form: Format, source: str, stochastic:
     text = f"32 {source} numbers over the scale as {form.name}"
     if stochastic:
         types = {"src0": block, "src1": U32, "src2": U32, "return": B192}
-        rules = (STOCHASTIC, RANDOM_SEQUENCE, *TO_NARROW)
+        rules = _to_narrow(form, stochastic=True, several=True)
         _define(f"sr_pk32_{name}_{source}", opcode, random, types, f"{text} with random parts", rules)
     else:
         types = {"src0": block, "src1": U32, "return": B192}
-        _define(f"pk32_{name}_{source}", opcode, nearest, types, text, TO_NARROW)
+        _define(f"pk32_{name}_{source}", opcode, nearest, types, text, _to_narrow(form))
 
 
 def _define_two_blocks(opcode: int, name: str, form: Format) -> None:
@@ -307,7 +322,7 @@ def _define_two_blocks(opcode: int, name: str, form: Format) -> None:
 
     types = {"src0": B512, "src1": B512, "src2": U32, "return": B192}
     text = f"16 f32 numbers of S0 and 16 of S1, alternating, over the scale as {form.name}"
-    _define(f"2xpk16_{name}_f32", opcode, body, types, text, TO_NARROW)
+    _define(f"2xpk16_{name}_f32", opcode, body, types, text, _to_narrow(form))
 
 
 def _wide_code(value: F32, target: str) -> U32:
@@ -326,7 +341,7 @@ def _as_half(value: F32) -> F16:
 
 
 def _wide_rules(form: Format) -> tuple[Rule, ...]:
-    return TO_WIDE if form.canonical_nan is None else (*TO_WIDE, formats.NAN_CODE)
+    return TO_WIDE if form.canonical_nan is None else (*TO_WIDE, NAN_WIDE_CODE)
 
 
 def _define_widened_pair(opcode: int, name: str, form: Format, target: str) -> None:

@@ -37,6 +37,7 @@ from gfx950.lanes import (
     Mask,
     infinity_bits,
 )
+from gfx950.models import switch
 
 TO_INTEGER = (
     rule(
@@ -61,6 +62,23 @@ FLOOR_TO_INTEGER = rule(
     " rounded to f32 is not (0.49999997 would give 1); LLVM marks neither as a reader of MODE",
     "V_CVT_FLR is floor(S0), V_CVT_RPI floor(S0 + 0.5) of the exact sum, so that halves go up (0.5 to 1, -0.5 to 0);"
     " MODE's rounding and denormal fields do not count: V_CVT_FLR of a negative denormal is -1.",
+)
+RPI_SUM = switch(
+    "valu.rpi_sum",
+    "exact",
+    ("exact", "f32"),
+    "Whether V_CVT_RPI_I32_F32 is the floor of the exact S0 + 0.5, or of that sum rounded to nearest in f32: then"
+    " 0.49999997 gives 1.",
+    rules=(FLOOR_TO_INTEGER,),
+    in_bodies=True,
+)
+FLOOR_DENORMALS = switch(
+    "valu.flr_denorm",
+    "kept",
+    ("kept", "mode"),
+    "Whether V_CVT_FLR_I32_F32 keeps denormals, so that negative ones give -1, or flushes them by MODE.",
+    rules=(FLOOR_TO_INTEGER,),
+    in_bodies=True,
 )
 FRACTION = rule(
     "valu.fract",
@@ -256,15 +274,19 @@ def v_cvt_i32_f32(src0: F32) -> I32:
 @vop1("v_cvt_rpi_i32_f32", 12, rules=(FLOOR_TO_INTEGER, *TO_INTEGER))
 def v_cvt_rpi_i32_f32(src0: F32) -> I32:
     """floor(S0 + 0.5) as a signed integer. [12.8]"""
-    with with_mode(src0.engine, **EXACT):  # the sum is exact but for numbers so small that its floor is 0 either way
+    with with_mode(src0.engine, **EXACT):
+        if RPI_SUM.answer == "f32":
+            return (src0 + 0.5).floor().to(I32)
+        # the sum is exact but for numbers so small that its floor is 0 either way
         return (src0.to(F64) + 0.5).floor().to(I32)
 
 
 @vop1("v_cvt_flr_i32_f32", 13, rules=(FLOOR_TO_INTEGER, *TO_INTEGER))
 def v_cvt_flr_i32_f32(src0: F32) -> I32:
     """floor(S0) as a signed integer. [12.8]"""
+    seen = src0 if FLOOR_DENORMALS.answer == "kept" else as_input(src0)
     with with_mode(src0.engine, **EXACT):
-        return src0.floor().to(I32)
+        return seen.floor().to(I32)
 
 
 @vop1("v_cvt_off_f32_i4", 14)

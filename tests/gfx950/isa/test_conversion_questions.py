@@ -18,7 +18,8 @@ from gfx950.isa.registry import load, lookup
 from gfx950.lanes import Mode
 from gfx950.models import load_switches, make_model, using
 
-SWITCHES = {n: switch for n, switch in load_switches().items() if n.startswith(("convert.", "valu.dot"))}
+FAMILIES = ("convert.", "valu.dot", "valu.rpi", "valu.flr")
+SWITCHES = {name: switch for name, switch in load_switches().items() if name.startswith(FAMILIES)}
 ANSWERS = [(name, answer) for name, switch in SWITCHES.items() for answer in switch.answers if answer != switch.default]
 DOTS = ("v_dot2_f32_f16", "v_dot2_f32_bf16", "v_dot2c_f32_f16", "v_dot2c_f32_bf16")
 BLOCKS = ("pk32", "2xpk16")  # large bodies: one of a kind is enough
@@ -27,7 +28,7 @@ NAMES = (
     *(n for n in load() if n.startswith("v_cvt_") and (n in KEPT_BLOCKS or not any(b in n for b in BLOCKS))),
     *DOTS,
 )
-MODES = (Mode(fp16_ovfl=True), Mode(denorm32=1, denorm16_64=0, round32=1, round16_64=3))
+MODES = (Mode(fp16_ovfl=True, denorm32=2), Mode(denorm32=1, denorm16_64=0, round32=1, round16_64=3))
 LANES = 256
 HOSTED = 6  # instructions an answer that are compiled, which takes most of the time
 
@@ -45,8 +46,8 @@ def some_registers(count):
     words = np.where(random.random(words.shape) < 0.5, words & 0x807FFFFF | middle, words)
     special = np.array(
         [0, 1 << 31, 0x7F800000, 0xFF800000, 0x7F812345, 0xFFC12345, 1, 0x807FFFFF, 0x807FFFFF, 0x43E60000, 0x47600001,
-         0xFE7D7F81, 0x7C017D7F, 0x000103FF, 0x00800001, 0xFFFFFFFF, 0x3EFFFFFF, 0x7F80FFFF, 0xBF000000, 0xB800B800,
-         0x3EF243E5, 0x3F1BDB1C],
+         0xFE7D7F81, 0x7C017D7F, 0x000103FF, 0x00800001, 0xFFFFFFFF, 0x7F80FFFF, 0xBF000000, 0xB800B800,
+         0x3EF243E5, 0x3F1BDB1C, 0x3EFFFFFF],
         dtype=np.uint32,
     )  # fmt: skip
     chosen = random.random(words.shape) < 0.3
@@ -424,6 +425,17 @@ def test_bytes_of_floats(answer, direction):
         assert once("v_cvt_pk_u8_f32", f32(*values), zeros, zeros, mode=mode) == wanted
         assert once("v_cvt_pkaccum_u8_f32", f32(*values), zeros, zeros, mode=mode) == wanted
         assert once("v_cvt_pk_u8_f32", [0x7FC00000], [0], [0], mode=mode) == [0]
+
+
+def test_floors_and_rounded_integers():
+    values = [*f32(0.49999997, 0.5, -0.5, -1.5).tolist(), 0x80000001]
+    for answer, first in (("exact", 0), ("f32", 1)):
+        with answers(valu_rpi_sum=answer):
+            assert once("v_cvt_rpi_i32_f32", values) == [first, 1, 0, 0xFFFFFFFF, 0]
+    for answer, denorm32, last in (("kept", 0, -1), ("mode", 0, 0), ("mode", 1, -1)):
+        with answers(valu_flr_denorm=answer):
+            got = once("v_cvt_flr_i32_f32", values, mode=Mode(denorm32=denorm32))
+            assert got == [0, 0, 0xFFFFFFFF, 0xFFFFFFFE, last & 0xFFFFFFFF]
 
 
 # ---- dot products ----------------------------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from codegen import language
 from codegen.kernels.probes.probe import Step
 from codegen.language import (
     U32,
@@ -21,91 +20,105 @@ from codegen.language import (
     Pointer,
     kernel,
     load,
+    set_mode_register,
     store,
     thread_id,
     workgroup_id,
 )
+from codegen.machine_text import Register, plan
 from gfx950.isa.registry import Instruction, Parameter, lookup
-from gfx950.lanes import LANES, U8, U16, Lanes, Mode, Words, in_registers, registers_of
+from gfx950.lanes import LANES, Lanes, Mode, in_registers, registers_of
 
-Words32 = NDArray[np.uint32]
+Words = NDArray[np.uint32]
 Static = tuple[tuple[str, int], ...]
-_UNSIGNED: dict[int, Any] = {8: U8, 16: U16}
 
 
 def operands_of(instruction: Instruction) -> list[Parameter]:
     """The operands that registers hold, in the order of the definition."""
-    return [p for p in instruction.parameters if p.kind not in (int, Mode) and p.registers]
+    return [p for p in instruction.parameters if p.kind not in (int, Mode) and p.registers and p.place != "exec"]
 
 
-def registers_read(mnemonic: str) -> int:
-    """How many registers the instruction reads, vdst included where it does."""
-    return sum(p.registers for p in operands_of(lookup(mnemonic)))
+def is_matrix(mnemonic: str) -> bool:
+    """Whether an instruction is a matrix product, for which LLVM has intrinsics."""
+    return lookup(mnemonic).encoding.startswith("MAI")
 
 
-def registers_written(mnemonic: str) -> int:
-    """How many registers the instruction writes."""
-    return sum(p.registers for p in lookup(mnemonic).results)
+def registers_read(mnemonic: str, static: Static = ()) -> list[int]:
+    """How many registers each operand takes, vdst where it is one. An F8F6F4 operand takes 8 whatever its format."""
+    if is_matrix(mnemonic):
+        return [p.registers for p in operands_of(lookup(mnemonic))]
+    return [_count(mnemonic, register) for register in plan(mnemonic, static).sources]
+
+
+def registers_written(mnemonic: str, static: Static = ()) -> int:
+    """How many registers the results take."""
+    if is_matrix(mnemonic):
+        return sum(p.registers for p in lookup(mnemonic).results)
+    return sum(_count(mnemonic, register) for register in plan(mnemonic, static).results)
+
+
+def _count(mnemonic: str, register: Register) -> int:
+    if register.is_mask:
+        raise ValueError(f"{mnemonic}: its {register.name} is a mask, which a probe does not load or keep")
+    return register.words
 
 
 def static_fields(mnemonic: str, given: Mapping[str, int]) -> dict[str, int]:
-    """Every static field of an instruction, 0 where none is given."""
-    return {p.name: given.get(p.name, 0) for p in lookup(mnemonic).parameters if p.kind is int}
+    """The fields that are given, and 0 for every other static operand."""
+    return {p.name: 0 for p in lookup(mnemonic).parameters if p.kind is int} | dict(given)
 
 
 def operand(parameter: Parameter, words: list[U32]) -> Any:
-    """Registers as the type of an operand."""
+    """Registers as a matrix operand's type."""
     whole = in_registers(words)
-    if isinstance(whole, Words) or not issubclass(parameter.kind, Lanes):
-        return whole
-    kind: type[Lanes] = parameter.kind
-    if kind.width < 32:
-        return whole.to(_UNSIGNED[kind.width]).bits(kind)
-    return whole.bits(kind)
+    return whole.bits(parameter.kind) if isinstance(whole, Lanes) else whole
 
 
 def words_of(result: Any) -> list[U32]:
-    """A result as registers; 8 and 16 bits are zero-extended."""
-    if isinstance(result, Lanes) and result.width < 32:
-        return [result.bits(_UNSIGNED[result.width]).to(U32)]
+    """A result as registers."""
     if isinstance(result, Lanes):
         result = result.bits(U64 if result.width == 64 else U32)
     return list(registers_of(result))
 
 
+def run_instruction(mnemonic: str, static: Static, words: list[U32]) -> list[U32]:
+    """The results' registers of an instruction in a kernel, from its operands' registers."""
+    instruction, given = lookup(mnemonic), []
+    parameters = operands_of(instruction)
+    for number, count in enumerate(registers_read(mnemonic, static)):
+        part, words = words[:count], words[count:]
+        given.append(operand(parameters[number], part) if is_matrix(mnemonic) else in_registers(part))
+    results = instruction(*given, **static_fields(mnemonic, dict(static)))
+    return [word for result in (results if isinstance(results, tuple) else (results,)) for word in words_of(result)]
+
+
 @functools.cache
 def apply_kernel(mnemonic: str, static: Static = (), with_mode: bool = False) -> Kernel:
     """The kernel of one instruction with its static fields. with_mode: its last argument is put into MODE first."""
-    instruction = lookup(mnemonic)
     name = "_".join(["apply", mnemonic, *(f"{key}{value}" for key, value in static), *["mode"] * with_mode])
+    n_in, n_out = sum(registers_read(mnemonic, static)), registers_written(mnemonic, static)
 
     def body(inputs: Pointer, outputs: Pointer, mode: U32) -> None:
         item, lane = workgroup_id().to(U64), thread_id().to(U64)
-        at = inputs + item * (4 * LANES * registers_read(mnemonic)) + lane * 4
-        words = [load(at + 4 * LANES * i) for i in range(registers_read(mnemonic))]
-        given = []
-        for parameter in operands_of(instruction):
-            given.append(operand(parameter, words[: parameter.registers]))
-            words = words[parameter.registers :]
+        at = inputs + item * (4 * LANES * n_in) + lane * 4
+        words = [load(at + 4 * LANES * i) for i in range(n_in)]
         if with_mode:
-            language.set_mode_register(mode)
-        results = instruction(*given, **static_fields(mnemonic, dict(static)))
-        to = outputs + item * (4 * LANES * registers_written(mnemonic)) + lane * 4
-        results = results if isinstance(results, tuple) else (results,)
-        for i, word in enumerate(word for result in results for word in words_of(result)):
+            set_mode_register(mode)
+        to = outputs + item * (4 * LANES * n_out) + lane * 4
+        for i, word in enumerate(run_instruction(mnemonic, static, words)):
             store(to + 4 * LANES * i, word)
 
-    return kernel(block=LANES, name=name)(body)
+    return kernel(block=LANES, name=name, exact=not is_matrix(mnemonic))(body)
 
 
 def apply_step(
-    name: str, mnemonic: str, registers: Words32, static: Mapping[str, int] | None = None, mode: int | None = None
+    name: str, mnemonic: str, registers: Words, static: Mapping[str, int] | None = None, mode: int | None = None
 ) -> Step:
     """The step that runs an instruction on (items, registers, 64) words. mode: MODE's value, else the default one."""
-    wanted = (registers_read(mnemonic), LANES)
+    fields = tuple(sorted((static or {}).items()))
+    wanted = (sum(registers_read(mnemonic, fields)), LANES)
     if registers.ndim != 3 or registers.shape[1:] != wanted or registers.dtype != np.uint32:
         raise ValueError(f"{name}: {mnemonic} takes uint32 of (items, {wanted[0]}, {wanted[1]}), got {registers.shape}")
-    fields = tuple(sorted((static or {}).items()))
-    shape = (len(registers), registers_written(mnemonic), LANES)
+    shape = (len(registers), registers_written(mnemonic, fields), LANES)
     made = apply_kernel(mnemonic, fields, mode is not None)
     return Step(name, made, len(registers), (registers,), (shape, "<u4"), (mode or 0,))

@@ -7,7 +7,7 @@ on a few tiles; every tile of the capture that the outcome gets wrong joins them
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations, product
@@ -22,8 +22,9 @@ from codegen.kernels.probes.matrix_step import MatrixStep
 from codegen.kernels.probes.matrix_variants import FORMATS, Variant
 from codegen.kernels.probes.probe import SIZES, probes
 from emu.engines.numpy_engine import NumpyEngine
-from gfx950.arithmetic.mfma import evaluate
+from gfx950.arithmetic.mfma import GeneralNative
 from gfx950.arithmetic.mfma_models import Format, MfmaModel, mfma_class
+from gfx950.arithmetic.mfma_numbers import native_numbers
 from gfx950.arithmetic.mfma_switches import CLASS_SWITCHES, FIELDS, QUESTIONS
 from gfx950.isa.registry import lookup
 from gfx950.lanes import LANES, U32, Mode
@@ -32,8 +33,8 @@ from gfx950.models import Answer, Model, Switch, find_model
 Words = NDArray[np.uint32]
 ASKING = ("P1/", "P1b/", "P2/", "P3/", "P4/", "P5/", "P6/", "P7/", "P8/tiles/", "P9/")
 STARTS = ("gfx950", "cdna3", "exact", "fma_chain")
-FIRST_TILES = 2  # of each step the search begins with
-MORE_TILES = 3  # of a step that the outcome gets wrong join the search
+FIRST_STEPS, FIRST_TILES = 24, 3  # what the search begins with, tiles of each step
+MORE_STEPS, MORE_TILES = 8, 2  # of what the outcome gets wrong, how much joins the search
 
 
 # ---- What a step gives under a model ---------------------------------------------------------------------------------
@@ -52,9 +53,9 @@ class _Recorder(NumpyEngine):
         raise _Reached(name, np.ascontiguousarray(stacked, dtype=np.uint32), parameters)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Question:
-    """The tiles of a step as its native sees them. inputs: (tiles, registers, 64). captured: D's registers alike."""
+    """Tiles of a step as its native sees them. inputs: (tiles, registers, 64). captured: D's registers alike."""
 
     step: MatrixStep
     native: str
@@ -62,9 +63,18 @@ class Question:
     parameters: int
     captured: Words
 
-    def predicted(self, tile: int, model: MfmaModel) -> Words:
-        """D's registers of one tile under a model."""
-        return evaluate(self.native, self.inputs[tile], self.parameters, model)
+    def predicted(self, model: MfmaModel) -> Words:
+        """D's registers under a model."""
+        return GeneralNative(self.native, native_numbers(self.native, model))(self.inputs, self.parameters)
+
+    def wrong(self, model: MfmaModel) -> Words:
+        """How many words of each tile a model gets wrong."""
+        return (self.predicted(model) != self.captured).sum(axis=(1, 2))  # type: ignore[no-any-return]
+
+    def only(self, tiles: Iterable[int]) -> Question:
+        """Some of the tiles."""
+        chosen = list(tiles)
+        return replace(self, inputs=self.inputs[chosen], captured=self.captured[chosen])
 
 
 def question(step: MatrixStep, captured: Words) -> Question:
@@ -80,7 +90,8 @@ def question(step: MatrixStep, captured: Words) -> Question:
     try:
         instruction.body(*arguments)
     except _Reached as reached:
-        return Question(step, *reached.args, captured)
+        native, inputs, parameters = reached.args
+        return Question(step, native, inputs, parameters, captured)
     raise ValueError(f"{step.name}: {instruction.name} calls no native")
 
 
@@ -99,9 +110,9 @@ class Coordinate:
         """The model with another answer."""
         if self.class_ is not None:
             rule = getattr(model, self.class_)._replace(**{self.field: FIELDS[self.field].values[answer]})
-            return replace(model, **{self.class_: rule})
+            return replace(model, **{self.class_: rule})  # type: ignore[arg-type]  # a field by its name
         kind = QUESTIONS[self.field][1]
-        return replace(model, **{self.field: answer if kind is int else kind[answer]})
+        return replace(model, **{self.field: answer if kind is int else kind[answer]})  # type: ignore[arg-type]
 
 
 def coordinates(names: Sequence[str]) -> list[Coordinate]:
@@ -115,35 +126,48 @@ def coordinates(names: Sequence[str]) -> list[Coordinate]:
     return found
 
 
-Tile = tuple[Question, int]
-
-
-def wrong_words(model: MfmaModel, tiles: Sequence[Tile], enough: int = 1 << 62) -> int:
-    """How many words of some tiles come out wrong; counting stops at `enough`."""
+def wrong_words(model: MfmaModel, asked: Sequence[Question], enough: int = 1 << 62) -> int:
+    """How many words come out wrong; counting stops at `enough`."""
     count = 0
-    for one, tile in tiles:
-        count += int((one.predicted(tile, model) != one.captured[tile]).sum())
+    for one in asked:
+        count += int(one.wrong(model).sum())
         if count >= enough:
             break
     return count
 
 
-def search(start: MfmaModel, free: Sequence[Coordinate], tiles: Sequence[Tile]) -> tuple[MfmaModel, int]:
-    """The model that changes of one answer at a time, or where those fail of two, lead to, and the words it has
-    wrong."""
-    best, count = start, wrong_words(start, tiles)
-    together = 1
-    while count and together <= 2:
-        tiles = sorted(tiles, key=lambda tile: -wrong_words(best, [tile]))
+def search(starts: Sequence[MfmaModel], free: Sequence[Coordinate], asked: Sequence[Question]) -> tuple[MfmaModel, int]:
+    """The model that changes of one answer at a time lead to from one of the starts, or where those fail changes of two
+    answers, and the words it has wrong."""
+    ends = []
+    for start in starts:
+        ends.append(_descend(start, free, asked, 1))
+        if ends[-1][1] == 0:
+            return ends[-1]
+    best, count = min(ends, key=lambda end: end[1])
+    while count:
         before = count
+        best, count = _descend(best, free, asked, 2)
+        if count == before:
+            break
+        best, count = _descend(best, free, asked, 1)
+    return best, count
+
+
+def _descend(
+    best: MfmaModel, free: Sequence[Coordinate], asked: Sequence[Question], together: int
+) -> tuple[MfmaModel, int]:
+    """Sweeps over the switches, so many at once, as long as one leaves fewer words wrong; with two the first is it."""
+    before, count = 1 << 62, wrong_words(best, asked)
+    while 0 < count < before:
+        asked, before = sorted(asked, key=lambda one: -int(one.wrong(best).sum())), count
         for chosen in combinations(free, together):
             for candidate in _changes(best, chosen):
-                found = wrong_words(candidate, tiles, count)
+                found = wrong_words(candidate, asked, count)
                 if found < count:
                     best, count = candidate, found
             if count == 0 or (together > 1 and count < before):
-                break
-        together = 1 if count < before else together + 1
+                return best, count
     return best, count
 
 
@@ -182,8 +206,7 @@ class MatrixFamily:
         found, wrong = self._explain(asked, MfmaModel.of(model))
         result = FamilyFit(self.name, {s: found.answers[s] for s in self.switches}, steps=len(asked))
         for one in wrong:
-            predicted = np.stack([one.predicted(tile, found) for tile in range(len(one.inputs))])
-            differs = difference(one.step.name, one.captured, predicted)
+            differs = difference(one.step.name, one.captured, one.predicted(found))
             result.unexplained += [differs] if differs is not None else []
         if not wrong:
             self._find_undecided(result, asked, found)
@@ -194,25 +217,24 @@ class MatrixFamily:
 
     def _explain(self, asked: Sequence[Question], known: MfmaModel) -> tuple[MfmaModel, list[Question]]:
         """The model that the search ends with, and the steps that it gets wrong."""
-        free, everything = coordinates(self.free), [(one, tile) for one in asked for tile in range(len(one.inputs))]
-        tiles = [(one, tile) for one in asked for tile in _spread(len(one.inputs), FIRST_TILES)][:60]
-        starts = [_started(known, free, find_model(name)) for name in STARTS]
-        best = min(starts, key=lambda start: wrong_words(start, tiles))
+        free = coordinates(self.free)
+        few = [one.only(_spread(len(one.inputs), FIRST_TILES)) for one in _spread_over(asked, FIRST_STEPS)]
+        starts = _starts(known, free, few)
         while True:
-            best, count = search(best, free, tiles)
-            wrong = [t for t in everything if t not in tiles and wrong_words(best, [t], 1)] if not count else []
+            best, count = search(starts, free, few)
+            wrong = [] if count else [one for one in asked if one.wrong(best).any()]
             if count or not wrong:
-                return best, [one for one in asked if wrong_words(best, [t for t in everything if t[0] is one], 1)]
-            tiles += _few_of_each(wrong)
+                return best, [one for one in asked if one.wrong(best).any()]
+            few += [one.only(np.flatnonzero(one.wrong(best))[:MORE_TILES]) for one in wrong[:MORE_STEPS]]
+            starts = [best, *starts]
 
     def _find_undecided(self, result: FamilyFit, asked: Sequence[Question], found: MfmaModel) -> None:
         """Which single other answers explain as much, and what would tell them apart."""
-        everything = [(one, tile) for one in asked for tile in range(len(one.inputs))]
-        others = [q for q in self._not_captured({one.step.name for one in asked})]
+        others = self._not_captured({one.step.name for one in asked})
         for coordinate in coordinates(self.free):
             for answer in coordinate.switch.answers:
                 candidate = coordinate.put(found, answer)
-                if candidate == found or wrong_words(candidate, everything, 1):
+                if candidate == found or wrong_words(candidate, asked, 1):
                     continue
                 name = coordinate.switch.name
                 result.undecided.setdefault(name, []).append(answer)
@@ -223,6 +245,25 @@ class MatrixFamily:
         steps = [s for n in names for s in probes()[n].steps(SIZES["quick"]) if s.name.startswith(ASKING)]
         left = [s for s in self._own(steps) if s.name not in captured]
         return [question(s, np.zeros(s.output[0], np.uint32)) for s in left]
+
+
+def _starts(known: MfmaModel, free: Sequence[Coordinate], few: Sequence[Question]) -> list[MfmaModel]:
+    """Where searches begin: of either method the start that has the fewest words wrong, best first."""
+    found = [_started(known, free, find_model(name)) for name in STARTS]
+    for key in ("length", "split"):
+        found += [
+            coordinate.put(start, answer)
+            for start in found
+            for coordinate in free
+            if coordinate.field == key
+            for answer in coordinate.switch.answers
+        ]
+    by_method: dict[int, list[tuple[int, MfmaModel]]] = {}
+    for start in dict.fromkeys(found):
+        method = max((getattr(start, c.class_).method for c in free if c.class_), default=0)
+        by_method.setdefault(method, []).append((wrong_words(start, few), start))
+    best = sorted((min(ends, key=lambda end: end[0]) for ends in by_method.values()), key=lambda end: end[0])
+    return [start for _, start in best]
 
 
 def _started(known: MfmaModel, free: Sequence[Coordinate], named: Model) -> MfmaModel:
@@ -237,18 +278,14 @@ def _spread(count: int, wanted: int) -> list[int]:
     return sorted({i * count // wanted for i in range(min(wanted, count))})
 
 
-def _few_of_each(wrong: Sequence[Tile]) -> list[Tile]:
-    kept: dict[str, list[Tile]] = {}
-    for tile in wrong:
-        kept.setdefault(tile[0].step.name, []).append(tile)
-    return [tile for tiles in list(kept.values())[:12] for tile in tiles[:MORE_TILES]]
+def _spread_over(asked: Sequence[Question], wanted: int) -> list[Question]:
+    return [asked[i] for i in _spread(len(asked), wanted)]
 
 
 def _what_tells(found: MfmaModel, candidate: MfmaModel, others: Sequence[Question]) -> str:
     for one in others:
-        for tile in range(len(one.inputs)):
-            if (one.predicted(tile, found) != one.predicted(tile, candidate)).any():
-                return f"{one.step.name} would tell"
+        if (one.predicted(found) != one.predicted(candidate)).any():
+            return f"{one.step.name} would tell"
     return "no tile of any probe tells them apart"
 
 

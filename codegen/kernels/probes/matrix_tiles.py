@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from codegen.kernels.probes.apply import operand, operands_of, static_fields, words_of
+from codegen.kernels.probes.apply import operands_of, run_instruction
 from codegen.kernels.probes.matrix_step import MatrixStep, Tiles, matrix_step
 from codegen.kernels.probes.matrix_variants import FORMATS, Codes, Variant, variants
 from codegen.kernels.probes.probe import Probe, Size, Step
@@ -62,10 +62,20 @@ def _thinned(word: U32, tile: U32, kind: str) -> U32:
     return (word & masks[0]) | masks[1]
 
 
+def _words(variant: Variant, tile: U32, lane: U32) -> list[U32]:
+    """The registers of a tile's operands."""
+    words: list[U32] = []
+    for parameter in operands_of(lookup(variant.mnemonic)):
+        for _ in range(parameter.registers):
+            word = mixed(tile * 0x9E3779B9 + lane * 0x61C88647 + 0x01000193 * len(words))
+            words.append(_thinned(word, tile, _thinning(variant, parameter.name)))
+    return words
+
+
 @functools.cache
 def digest_kernel(variant: Variant) -> Kernel:
     """A wave makes `count` tiles, numbered on from `count` times its own number, and keeps a digest a lane of all D."""
-    instruction = lookup(variant.mnemonic)
+    static = tuple(sorted(variant.static.items()))
     name = "digest_" + variant.name.replace("/", "_").replace("-", "_")
 
     def body(outputs: Pointer, count: I32) -> None:
@@ -75,23 +85,12 @@ def digest_kernel(variant: Variant) -> Kernel:
         @loop(0, count, carry=(constant(U64, FNV_START),))
         def digest(i: I32, total: U64) -> tuple[U64]:
             tile = (first + i).bits(U32)
-            results = instruction(*_operands(tile, lane), **static_fields(variant.mnemonic, variant.static))
-            for word in words_of(results):
+            for word in run_instruction(variant.mnemonic, static, _words(variant, tile, lane)):
                 total = (total ^ word.to(U64)) * FNV_PRIME
             return (total,)
 
         at = outputs + (wave.to(U64) * LANES + lane.to(U64)) * 4
         store(at, digest[0].to(U32) ^ (digest[0] >> 32).to(U32))
-
-    def _operands(tile: U32, lane: U32) -> Iterator[object]:
-        number = 0
-        for parameter in operands_of(instruction):
-            kind, words = _thinning(variant, parameter.name), []
-            for _ in range(parameter.registers):
-                word = mixed(tile * 0x9E3779B9 + lane * 0x61C88647 + 0x01000193 * number)
-                words.append(_thinned(word, tile, kind))
-                number += 1
-            yield operand(parameter, words)
 
     return kernel(block=LANES, name=name)(body)
 

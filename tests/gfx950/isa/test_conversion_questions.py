@@ -7,12 +7,16 @@ tests.
 from __future__ import annotations
 
 import math
+import struct
 from fractions import Fraction
 
 import numpy as np
 import pytest
 from body_runners import input_count, on_host, on_numpy
+from kernel_builds import assemble_kernel
 
+from emu.dispatch import Device, RunOptions
+from emu.geometry import Geometry
 from gfx950.evidence import LEDGER
 from gfx950.isa.registry import load, lookup
 from gfx950.lanes import Mode
@@ -595,3 +599,48 @@ def test_fma_mix_flushes_by_mode():
     factor = half(2.0**-14)
     for mode, wanted in ((Mode(), 0xAC800000), (Mode(denorm32=0, denorm16_64=0), 0)):
         assert once("v_fma_mix_f32", [0x8001], [factor], [0], mode=mode, op_sel_hi=3) == [wanted]
+
+
+# ---- kernels ---------------------------------------------------------------------------------------------------------
+
+KERNEL = """
+s_load_dwordx4 s[4:7], s[0:1], 0x0
+v_lshlrev_b32 v1, 2, v0
+v_mov_b32 v3, 0
+s_waitcnt lgkmcnt(0)
+global_load_dword v2, v1, s[4:5]
+s_waitcnt vmcnt(0)
+v_cvt_pk_bf8_f32 v3, v2, v2
+v_cvt_sr_fp8_f32 v3, v2, v2 op_sel:[0,0,1,0]
+v_cvt_f32_bf8 v4, v2
+v_dot2c_f32_f16 v4, v2, v2
+v_xor_b32 v3, v3, v4
+global_store_dword v1, v3, s[6:7]
+s_endpgm
+"""
+
+
+@pytest.mark.parametrize("engine", ["numpy", "host"])
+def test_a_kernel_runs_under_one_model_after_another(engine):
+    """One loaded kernel, launched under models that change each of its conversions, as its bodies give them alone."""
+    device = Device(RunOptions(engine=engine))
+    kernel = device.load(assemble_kernel(KERNEL))["k"]
+    words, out, seen = some_registers(1)[0][:64].copy(), np.zeros(64, np.uint32), []
+    arguments = struct.pack("<QQ", device.map(words), device.map(out))
+    for model in (
+        {},
+        {"convert.nan_narrow": "ones"},
+        {"convert.stochastic": "nearest"},
+        {"convert.nan_wide": "payload"},
+        {"valu.dot_float_nan": "payload"},
+        {},
+    ):
+        with using(make_model("test", model)):
+            kernel.launch(Geometry.of_blocks(1, 64), arguments)
+            low = on_numpy("v_cvt_pk_bf8_f32")(words, words, np.zeros(64))[0]
+            byte = on_numpy("v_cvt_sr_fp8_f32", op_sel=4)(words, words, low)[0]
+            total = on_numpy("v_dot2c_f32_f16")(words, words, on_numpy("v_cvt_f32_bf8")(words & 0xFF)[0])[0]
+        np.testing.assert_array_equal(out, byte ^ total)
+        seen.append(out.tobytes())
+    assert seen[0] == seen[-1]
+    assert len(set(seen)) == 5

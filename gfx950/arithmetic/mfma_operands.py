@@ -24,6 +24,7 @@ from gfx950.arithmetic.mfma_lanes import (
     any_lane,
     bits_f32,
     bits_i32,
+    branch,
     equal,
     loop,
     low_i32,
@@ -463,7 +464,7 @@ def decode_index(register: Words, shape: Shape, shift: Value, table: Words) -> N
 
 def choose_columns(table: Words, b: Matrix, shape: Shape, way: Way, row: Value, column: Value, to: Matrix) -> Value:
     """Sixteen columns of B as one row of a sparse A meets them; gives their special flags."""
-    rows, seen, held = shape.rows, Variable(vector_of(table.builder, 0)), way.exponents_in_word
+    rows, held = shape.rows, way.exponents_in_word
     bits = 32 // held
     with loop(table.builder, shape.depth // 4) as quad:
         exponents = [vector_of(table.builder, 0) for _ in range(4 // held)]
@@ -472,11 +473,26 @@ def choose_columns(table: Words, b: Matrix, shape: Shape, way: Way, row: Value, 
             offset = table.scalar(element * rows + row)
             k = first + widen_i64(offset)
             to.values.store(element * rows, b.values.vector(k * rows + column))
-            seen.value = seen.value | b.specials.vector(k * rows + column)
             exponent = b.exponents.vector(k // held * rows + column)
             if held > 1:
                 exponent = (exponent >> spread(bits * (offset & (held - 1)))) & ((1 << bits) - 1)
             exponents[t // held] = exponents[t // held] | (exponent << (bits * (t % held)))
         for number, exponent in enumerate(exponents):
             to.exponents.store((4 // held * quad + number) * rows, exponent)
+    none = vector_of(table.builder, 0)
+    found = branch(
+        any_lane(b.flags.vector(column) > 0),
+        lambda: (chosen_flags(table, b, shape, row, column),),
+        lambda: (none,),
+        likely=False,
+    )
+    return found[0]
+
+
+def chosen_flags(table: Words, b: Matrix, shape: Shape, row: Value, column: Value) -> Value:
+    """The special flags of sixteen columns of B as one row of a sparse A meets them."""
+    rows, seen = shape.rows, Variable(vector_of(table.builder, 0))
+    with loop(table.builder, shape.depth) as element:
+        k = 4 * (element // 2) + widen_i64(table.scalar(element * rows + row))
+        seen.value = seen.value | b.specials.vector(k * rows + column)
     return seen.value

@@ -3,6 +3,7 @@ behind it are what was cut, `>` stands for more of them."""
 
 from __future__ import annotations
 
+import itertools
 import textwrap
 from collections.abc import Iterator
 from fractions import Fraction
@@ -25,6 +26,11 @@ from gfx950.arithmetic.mfma_switches import NO_CUT, NO_WINDOW, Direction, GroupR
 TAIL = 16  # digits shown behind a cut
 WIDEST = 64  # digits shown where nothing is cut
 WIDTH = 100
+_WAYS: dict[int, str] = {
+    Direction.down: "down",
+    Direction.zero: "toward zero",
+    Direction.nearest_even: "to nearest even",
+}
 _PARTS = {Split.none: ("",), Split.even_odd: ("even", "odd"), Split.halves: ("first", "second")}
 
 
@@ -36,10 +42,24 @@ def lines(told: Explanation) -> Iterator[str]:
         yield from textwrap.wrap(rule_text(told.rule), WIDTH)
     groups = sum(isinstance(step, Group) for step in told.steps)
     number = 0
-    for step in told.steps:
-        number += isinstance(step, Group)
-        yield from step_lines(step, number, groups)
+    for idle, steps in itertools.groupby(told.steps, changes_nothing):
+        run = list(steps)
+        if idle:
+            numbers = f"{number + 1}" if len(run) == 1 else f"{number + 1} to {number + len(run)}"
+            yield from ("", f"group {numbers} of {groups}: zero products alone, the result is C")
+            number += len(run)
+            continue
+        for step in run:
+            number += isinstance(step, Group)
+            yield from step_lines(step, number, groups)
     yield f"D[{told.row}][{told.col}] = {_result(told)}"
+
+
+def changes_nothing(step: Step) -> bool:
+    """Whether a group has nothing but zero products and gives its C."""
+    if not isinstance(step, Group) or step.join is None or step.result != step.c.code:
+        return False
+    return not any(product.value for product in step.products)
 
 
 def step_lines(step: Step, number: int, groups: int) -> Iterator[str]:
@@ -61,15 +81,15 @@ def step_lines(step: Step, number: int, groups: int) -> Iterator[str]:
 def rule_text(rule: GroupRule) -> str:
     """The group step in words."""
     if rule.method == Method.exact:
-        return f"groups of {rule.length}: the exact sum with C, rounded once ({Direction(rule.output_direction).name})"
+        return f"groups of {rule.length}: the exact sum with C, rounded once ({_WAYS[rule.output_direction]})"
     window = "" if rule.c_window == NO_WINDOW else f", dropped more than {rule.c_window} below"
-    total = "" if rule.sum_bits == NO_CUT else f"; total {rule.sum_bits} ({Direction(rule.sum_direction).name})"
+    total = "" if rule.sum_bits == NO_CUT else f"; total {rule.sum_bits} ({_WAYS[rule.sum_direction]})"
     split = "" if rule.split == Split.none else f", {Split(rule.split).name} apart"
     return (
         f"groups of {rule.length}{split}; bits kept below the largest exponent: products {rule.product_bits}"
-        f" ({Direction(rule.product_direction).name}), their sum {rule.dot_bits}"
-        f" ({Direction(rule.dot_direction).name}), C {rule.c_bits} ({Direction(rule.c_direction).name}){window}{total};"
-        f" rounded {Direction(rule.output_direction).name}"
+        f" ({_WAYS[rule.product_direction]}), their sum {rule.dot_bits}"
+        f" ({_WAYS[rule.dot_direction]}), C {rule.c_bits} ({_WAYS[rule.c_direction]}){window}{total};"
+        f" rounded {_WAYS[rule.output_direction]}"
     )
 
 
@@ -118,20 +138,20 @@ def join_lines(join: Join) -> Iterator[str]:
     aligned = join.rule.method == Method.aligned
     dot_unit, c_unit = (join.dot_unit, join.c_unit) if aligned else (None, None)
     total_unit = max(exponent_of(join.total), -126) - join.rule.sum_bits if join.total and aligned else None
-    yield f"  {'sum of products, exponent ' + _exponent(join.dot_exponent):38} {binary(join.dot, top, dot_unit)}"
+    yield f"  {'sum of products, exponent ' + _exponent(join.dot_exponent):44} {binary(join.dot, top, dot_unit)}"
     if join.dot_kept != join.dot:
-        yield f"  {'  kept':38} {binary(join.dot_kept, top, dot_unit, '=')}"
-    yield f"  {f'C = {_float(join.c)}, exponent {join.c.exponent}':38} {binary(join.c.value, top, c_unit)}"
+        yield f"  {'  kept':44} {binary(join.dot_kept, top, dot_unit, '=')}"
+    yield f"  {f'C = {_float(join.c)}, exponent {join.c.exponent}':44} {binary(join.c.value, top, c_unit)}"
     if join.c_kept != join.c.value:
         label = "  outside its window, dropped" if join.dropped else "  kept"
-        yield f"  {label:38} {binary(join.c_kept, top, c_unit, '=')}"
-    yield f"  {'total':38} {binary(join.total, top, total_unit, '=')}"
+        yield f"  {label:44} {binary(join.c_kept, top, c_unit, '=')}"
+    yield f"  {'total':44} {binary(join.total, top, total_unit, '=')}"
     if join.cut_total != join.total:
-        yield f"  {'  kept':38} {binary(join.cut_total, top, total_unit, '=')}"
+        yield f"  {'  kept':44} {binary(join.cut_total, top, total_unit, '=')}"
     rounded = max(exponent_of(join.cut_total), -126) - 23 if join.cut_total else None
     if rounded is not None:
-        yield f"  {'  where f32 ends':38} {binary(join.cut_total, top, rounded)}"
-    yield f"  {'rounded':38} {join.result:08x}  {_decimal_f32(join.result)}"
+        yield f"  {'  where f32 ends':44} {binary(join.cut_total, top, rounded)}"
+    yield f"  {'rounded':44} {join.result:08x}  {_decimal_f32(join.result)}"
 
 
 def binary(value: Fraction, top: int, unit: int | None, sign: str = "") -> str:
@@ -140,7 +160,7 @@ def binary(value: Fraction, top: int, unit: int | None, sign: str = "") -> str:
     sign `=`: for values without digits below `unit`. An exact 0 is shown as 0.
     """
     if not value:
-        return " " + "." * max(top - (unit or top), 0) + "0"
+        return " " + "." * (0 if unit is None else max(top - unit, 0)) + "0"
     lowest = -(value.denominator.bit_length() - 1)
     if value.denominator == 1:
         lowest = (value.numerator & -value.numerator).bit_length() - 1
@@ -185,8 +205,8 @@ def decimal(value: Fraction) -> str:
     if not value:
         return "0"
     if -1000 < exponent_of(value) < 1000:
-        return f"{float(value):.7g}"
-    return f"{'-' if value < 0 else ''}2^{exponent_of(value)} * {float(abs(value) / power(exponent_of(value))):.7g}"
+        return f"{float(value):.9g}"
+    return f"{'-' if value < 0 else ''}2^{exponent_of(value)} * {float(abs(value) / power(exponent_of(value))):.9g}"
 
 
 def _values(product: Product) -> str:

@@ -4,7 +4,8 @@ A `Value` stands for a scalar or for a vector of 16 while a function is being wr
 instructions. Python's own loops and calls are gone by then, so that formats and sizes are constants; `loop`, `branch`
 and `switch` write what is decided when the function runs. Integers mix in as constants. On vectors operators are
 lane-wise, comparisons give masks; `>>` is arithmetic, comparisons are signed, shift counts must be below the width.
-No operation here rounds but `*`, `+`, `-` on floats and `narrow` (nearest even), and none is contracted or reordered.
+No operation here rounds but `*`, `+`, `-` on floats, `fused`, `narrow`, and `to_f32` of more than 24 bits (nearest
+even), and none is contracted or reordered.
 """
 
 from __future__ import annotations

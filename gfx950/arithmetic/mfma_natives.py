@@ -2,8 +2,13 @@
 
 Why this is exact. A product of two 8-bit (or smaller) elements, or of two significands of f16 or bf16, fits f32;
 multiplied by the power of two that puts the cut at the units place it still does, and the conversion to i32 is then
-the rule's cut toward zero. A group's sum fits i32. From there on every number is an integer below 2^40 in f64, and
-floors are floors. Groups with Inf products are summed once more in f32 with real Inf, which tells Inf from NaN.
+the rule's cut toward zero. A group's sum fits i32. Its sum with C has up to 39 places: the upper and the last 22 fit
+f32 each, and one fused addition rounds them together; 32-bit shifts floor. Near the ends of f32 every number is an
+integer below 2^40 in f64, and floors are floors. Groups with Inf products are summed once more in f32 with real Inf,
+which tells Inf from NaN.
+
+What is quick: pairs of values of 15 bits, multiplied as integers; f16 and bf16 as f32 numbers where all products are;
+sums that need no cut; C and products within f32's middle. `add_to_c` and `sum_small` choose for two rows at a time.
 
 Each native is written once as LLVM with `mfma_lanes`, inside a numba function for numba's disk cache.
 """

@@ -26,6 +26,10 @@ COMMANDS = {
     ),
     "golden": ("golden.commands:golden", "List, check or record the committed right bits."),
     "emit": ("codegen.commands:emit", "Write a kernel's IR, LLVM IR, assembly, object and code object."),
+    "probe": (
+        "codegen.kernels.probes.commands:probe",
+        "Ask an MI355X how it computes, and fit the models to its answers.",
+    ),
     "disasm": ("emu.commands:disasm", "Print the kernels and instructions of any gfx950 code object."),
     "run": ("emu.commands:run", "Run a kernel of any gfx950 code object on this CPU."),
     "layout": ("gfx950.commands:layout", "Say which register, lane and bits hold a matrix element, or the reverse."),

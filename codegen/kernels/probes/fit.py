@@ -53,10 +53,17 @@ class FamilyFit:
 
 
 class Family(Protocol):
-    """Switches that are fitted together. needs: what their steps' names begin with."""
+    """Switches that are fitted together."""
 
-    name: str
-    switches: Sequence[str]
+    @property
+    def name(self) -> str:
+        """What they are of."""
+        ...
+
+    @property
+    def switches(self) -> Sequence[str]:
+        """Their names."""
+        ...
 
     def fit(self, evidence: Evidence, model: Model) -> FamilyFit | None:
         """The answers under which the captured steps come out, the others being those of `model`; None where the

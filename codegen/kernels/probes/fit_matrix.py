@@ -110,7 +110,7 @@ class Coordinate:
         """The model with another answer."""
         if self.class_ is not None:
             rule = getattr(model, self.class_)._replace(**{self.field: FIELDS[self.field].values[answer]})
-            return replace(model, **{self.class_: rule})  # type: ignore[arg-type]  # a field by its name
+            return replace(model, **{self.class_: rule})
         kind = QUESTIONS[self.field][1]
         return replace(model, **{self.field: answer if kind is int else kind[answer]})  # type: ignore[arg-type]
 

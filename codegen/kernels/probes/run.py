@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from codegen.compile import Compiled
 from codegen.kernels.probes import capture
 from codegen.kernels.probes.capture import Capture, Entry, Origin
 from codegen.kernels.probes.probe import SIZES, Probe, Step, compiled
 from emu.dispatch import Device, Module, RunOptions
+from gfx950.models import find_model, in_force
 
 Array = NDArray[Any]
 KERNELS_A_MODULE = 48  # compiled together
@@ -45,6 +47,12 @@ class Runner:
         return output
 
 
+def code_objects(steps: Sequence[Step]) -> Iterator[Compiled]:
+    """The code objects of the kernels of some steps."""
+    for part in _parts(steps):
+        yield compiled(part)
+
+
 def _parts(steps: Sequence[Step]) -> Iterator[tuple[Any, ...]]:
     """The kernels of some steps in runs that are compiled together."""
     kernels = list(dict.fromkeys(step.kernel for step in steps))
@@ -52,9 +60,10 @@ def _parts(steps: Sequence[Step]) -> Iterator[tuple[Any, ...]]:
         yield tuple(kernels[first : first + KERNELS_A_MODULE])
 
 
-def emulator_origin() -> Origin:
-    """Says that an emulator made the bits: no model may call them measured."""
-    return Origin("emulator", f"gfx950 {version('gfx950')}")
+def emulator_origin(options: RunOptions) -> Origin:
+    """Says that an emulator made the bits, and the digest of its model: nothing that it says is measured."""
+    model = in_force() if options.model is None else find_model(options.model)
+    return Origin("emulator", f"gfx950 {version('gfx950')} model {model.digest}")
 
 
 def device_origin() -> Origin:
@@ -75,7 +84,7 @@ def run_probes(
 
     done(probe, steps, taken_up) is called after each.
     """
-    origin = device_origin() if options.engine == "device" else emulator_origin()
+    origin = device_origin() if options.engine == "device" else emulator_origin(options)
     unfinished, runner, parts = capture.Unfinished(path, origin, size), Runner(options), []
     for probe in wanted:
         steps = list(probe.steps(SIZES[size]))

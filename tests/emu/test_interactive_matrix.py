@@ -11,7 +11,7 @@ from emu.matrix_registers import operand_layout, pack, unpack
 from gfx950.arithmetic.mfma import F64_NAN
 from gfx950.lanes import B128, B192, B256, LANES, Mode
 from gfx950.layouts import MATRIX_INSTRUCTIONS, SCALE_BLOCK, matrix_instruction
-from gfx950.matrix_elements import KINDS, compress
+from gfx950.models import make_model, using, write_model
 
 SCALED = "v_mfma_scale_f32_16x16x128_f8f6f4"
 BF16 = "v_mfma_f32_16x16x32_bf16"
@@ -112,13 +112,6 @@ def test_a_sparse_a_is_stored_elements_with_their_index_or_a_dense_one():
     assert shape.index_sets == 2
     for fields in ({"abid": 1}, {"cbsz": 1, "abid": 1}):
         np.testing.assert_array_equal(mfma(SPARSE, stored, b, index=index, **fields), expected)
-
-
-def test_a_dense_a_is_compressed_in_ascending_order_and_filled_up_with_its_zeros():
-    dense = np.array([[0x8000, 0, 0x4000, 0, 0, 0x8000, 0, 0, 0, 0x7E01, 0, 0x3C00]], np.uint64)
-    stored, index = compress(KINDS["f16"], dense)
-    assert stored.tolist() == [[0x8000, 0x4000, 0, 0x8000, 0x7E01, 0x3C00]]
-    assert index.tolist() == [[0, 2, 0, 1, 1, 3]]
 
 
 # ---- bits ------------------------------------------------------------------------------------------------------------
@@ -256,6 +249,21 @@ def test_operands_fill_their_registers():
 
 
 # ---- models ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_model_is_a_name_a_model_or_a_file(tmp_path):
+    name = "v_mfma_f32_16x16x32_fp8_fp8"
+    a, b = np.zeros((16, 32)), np.zeros((32, 16))
+    a[0, [0, 1, 2, 3, 16]] = [-448, -0.09375, 0.109375, -0.046875, 448]
+    b[[0, 1, 2, 3, 16], 0] = [448, 0.0625, 0.0625, 0.0625, 448]
+    model = make_model("other", {"mfma.byte.split": "none"})
+    write_model(model, tmp_path / "other.json")
+    expected = [("gfx950", -(2.0**-6)), ("cdna3", -(2.0**-6)), ("fma_chain", 0.0), ("exact", -(2.0**-8)), (model, 0.0)]
+    for given, value in [*expected, (tmp_path / "other.json", 0.0)]:
+        assert mfma(name, a, b, -(2.0**-9), model=given)[0, 0] == value
+    with using("exact"):
+        assert mfma(name, a, b, -(2.0**-9))[0, 0] == -(2.0**-8)
+        assert mfma(name, a, b, -(2.0**-9), model="gfx950")[0, 0] == -(2.0**-6)
 
 
 def test_a_model_that_is_not_there():

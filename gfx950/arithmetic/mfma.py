@@ -174,6 +174,35 @@ define void @{symbol}(ptr %inputs, ptr %outputs, i64 %parameters) {{
   ret void
 }}
 """
+_MODEL_LOOP = f"""
+define void @run_mfma_items(ptr %function, ptr %numbers, ptr %inputs, ptr %outputs, i64 %count, i64 %in, i64 %out,
+                            i64 %parameters) {{
+entry:
+  %work = alloca [{WORK_WORDS} x i32], align 64
+  %wide = alloca [{WIDE_WORDS} x i64], align 64
+  %none = icmp eq i64 %count, 0
+  br i1 %none, label %done, label %item
+item:
+  %i = phi i64 [ 0, %entry ], [ %next, %item ]
+  %from = phi ptr [ %inputs, %entry ], [ %from.next, %item ]
+  %to = phi ptr [ %outputs, %entry ], [ %to.next, %item ]
+  call void %function(ptr %from, ptr %to, i64 %parameters, ptr %numbers, ptr %work, ptr %wide)
+  %from.next = getelementptr i8, ptr %from, i64 %in
+  %to.next = getelementptr i8, ptr %to, i64 %out
+  %next = add i64 %i, 1
+  %more = icmp ult i64 %next, %count
+  br i1 %more, label %item, label %done
+done:
+  ret void
+}}
+"""
+
+
+@functools.cache
+def _model_loop() -> Callable[..., None]:
+    """The loop that runs a general native over many items, so that Python needs no code of a model's own."""
+    kinds = [ctypes.c_void_p] * 4 + [ctypes.c_int64] * 4
+    return ctypes.CFUNCTYPE(None, *kinds)(add_host_function(_MODEL_LOOP, "run_mfma_items", kept=True))
 
 
 def _general_address(name: str) -> int:
@@ -190,7 +219,7 @@ class GeneralNative(Native):
     def __init__(self, name: str, numbers: tuple[int, ...]) -> None:
         shape = SHAPES[name]
         super().__init__(name, shape.input_registers, shape.c_registers, "")
-        self.numbers = numbers
+        self.numbers = np.array(numbers, np.int64)
 
     @functools.cached_property
     def address(self) -> int:
@@ -202,7 +231,12 @@ class GeneralNative(Native):
         return add_host_function(text, symbol)
 
     def under(self, model: Model) -> Native:
+        """The native of this name under another model."""
         return NATIVES[self.name].under(model)
+
+    def _run_items(self, inputs: Words, outputs: Words, count: int, parameters: int) -> None:
+        addresses = _general_address(self.name), *(x.ctypes.data for x in (self.numbers, inputs, outputs))
+        _model_loop()(*addresses, count, self.n_in * 256, self.n_out * 256, parameters)
 
 
 _COUNT = itertools.count()

@@ -122,10 +122,14 @@ class Native:
         leading = inputs.shape[:-2]
         source = np.ascontiguousarray(inputs)
         outputs = np.empty((*leading, self.n_out, LANES), np.uint32)
-        count = outputs.size // (self.n_out * LANES)
-        addresses = (self.address, source.ctypes.data, outputs.ctypes.data)
-        _item_loop()(*addresses, count, self.n_in * LANES * 4, self.n_out * LANES * 4, parameters)
+        self._run_items(source, outputs, outputs.size // (self.n_out * LANES), parameters)
         return outputs
+
+    def _run_items(
+        self, inputs: npt.NDArray[np.uint32], outputs: npt.NDArray[np.uint32], count: int, parameters: int
+    ) -> None:
+        sizes = count, self.n_in * LANES * 4, self.n_out * LANES * 4
+        _item_loop()(self.address, inputs.ctypes.data, outputs.ctypes.data, *sizes, parameters)
 
 
 NATIVES: dict[str, Native] = {}
@@ -256,10 +260,11 @@ def function_address(body: str, kinds: tuple[str, ...]) -> int:
     return code.address(code.add(lambda: _plain_function(_found(body), kinds), key)["symbol"])
 
 
-def add_host_function(text: str, symbol: str) -> int:
-    """The address of a function of LLVM text that is not kept for later processes: it may hold addresses."""
+def add_host_function(text: str, symbol: str, kept: bool = False) -> int:
+    """The address of a function of LLVM text. kept: for later processes too, which must not be if it holds
+    addresses."""
     code = _host_code()
-    code.add(lambda: Translation(text), None)
+    code.add(lambda: Translation(text), f"text|{hashlib.sha256(text.encode()).hexdigest()}" if kept else None)
     return code.address(symbol)
 
 

@@ -6,9 +6,9 @@ import itertools
 
 import numpy as np
 import pytest
+from matrix_oracle import F32, F64, multiply_add
 
 from gfx950.arithmetic.mfma import Format, MfmaModel, Operand, SparseOrder, evaluate, multiply, pack_parameters
-from gfx950.arithmetic.mfma_plain import F32_BITS, F64_BITS, multiply_add
 from gfx950.arithmetic.mfma_shapes import SHAPES, kind_of
 from gfx950.arithmetic.native import NATIVES
 from gfx950.layouts import layout
@@ -483,12 +483,12 @@ def test_blgp_negates_f64(name, negate):
 
 def test_multiply_add_rounds_once():
     """Where rounding the product first would give another result, and at the ends of the exponents."""
-    assert multiply_add(0x3F800001, 0x3F800001, 0xBF800002, F32_BITS, False) == 0x28800000
-    assert multiply_add(0x1, 0x3F000000, 0, F32_BITS, False) == 0  # half the smallest, to even
-    assert multiply_add(0x1, 0x3F000001, 0, F32_BITS, False) == 1
-    assert multiply_add(0x7F7FFFFF, 0x3F800000, 0x73000000, F32_BITS, False) == INF  # a tie at the top
-    assert multiply_add(0x7F7FFFFF, 0x3F800000, 0x72FFFFFF, F32_BITS, False) == BIG
-    assert multiply_add(0x3FF0000000000001, 0x3FF0000000000001, 0xBFF0000000000002, F64_BITS, False) == 0x3970 << 48
+    assert multiply_add(0x3F800001, 0x3F800001, 0xBF800002, F32, False) == 0x28800000
+    assert multiply_add(0x1, 0x3F000000, 0, F32, False) == 0  # half the smallest, to even
+    assert multiply_add(0x1, 0x3F000001, 0, F32, False) == 1
+    assert multiply_add(0x7F7FFFFF, 0x3F800000, 0x73000000, F32, False) == INF  # a tie at the top
+    assert multiply_add(0x7F7FFFFF, 0x3F800000, 0x72FFFFFF, F32, False) == BIG
+    assert multiply_add(0x3FF0000000000001, 0x3FF0000000000001, 0xBFF0000000000002, F64, False) == 0x3970 << 48
 
 
 # ---- Errors ----

@@ -17,7 +17,7 @@ from gfx950.arithmetic.mfma import Format, MfmaModel, Operand, multiply
 from gfx950.isa.matrix import MATRIX
 from gfx950.lanes import Mode, Words
 from gfx950.layouts import layout
-from gfx950.models import DEFAULT, find_model, named_models, using
+from gfx950.models import find_model, using
 
 torch = pytest.importorskip("torch")
 mmasim = pytest.importorskip("mmasim.amd")
@@ -32,7 +32,7 @@ def one_thread():
     torch.set_num_threads(before)
 
 
-CDNA3 = find_model("cdna3") if "cdna3" in named_models() else DEFAULT
+CDNA3 = find_model("cdna3")
 
 
 @dataclass(frozen=True)
@@ -315,13 +315,9 @@ def by_instruction(peer, a, b, c):
 # ---- ours: the rule ----
 
 
-def rule_model():
-    return MfmaModel.of(CDNA3) if hasattr(MfmaModel, "of") else mfma.DEFAULT
-
-
 def by_rule(peer, a, b, c, **changes):
     """D by `multiply`, tile by tile. changes: of the model's rules."""
-    model = rule_model()
+    model = MfmaModel.of(CDNA3)
     if changes:
         model = dataclasses.replace(model, **{w: getattr(model, w)._replace(**changes) for w in ("half", "byte")})
     word = np.uint32 if peer.a == "xf32" else np.uint16
@@ -380,14 +376,6 @@ def compare(suffix, kind, count, seed):
     return int(((theirs & infinity != infinity) & (theirs << np.uint64(64 - FIELDS[peer.c].bits + 1) != 0)).sum())
 
 
-def needs_xf32(suffix):
-    missing = suffix.endswith("xf32") and not hasattr(Format, "xf32")
-    return pytest.param(suffix, marks=pytest.mark.skipif(missing, reason="the rule has no xf32"))
-
-
-ALL = [needs_xf32(suffix) for suffix in SUFFIXES]
-
-
 def test_nothing_that_mmasim_has_is_left_out():
     peers = [peer_of(suffix) for suffix in SUFFIXES]
     assert len(peers) == 27
@@ -402,7 +390,7 @@ def test_nothing_that_mmasim_has_is_left_out():
     assert {peer.a for peer in peers if not peer.on_gfx950} == {"fp8", "bf8", "xf32"}
 
 
-@pytest.mark.parametrize("suffix", ALL)
+@pytest.mark.parametrize("suffix", SUFFIXES)
 def test_every_instruction_is_the_published_one(suffix):
     """36 tiles of each of the eleven kinds: 396 an instruction."""
     told = [compare(suffix, kind, 36, seed=1) for kind in KINDS]
@@ -410,7 +398,7 @@ def test_every_instruction_is_the_published_one(suffix):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("suffix", ALL)
+@pytest.mark.parametrize("suffix", SUFFIXES)
 def test_every_instruction_is_the_published_one_at_length(suffix):
     """10,000 tiles of random bits and 10,000 of the other kinds."""
     for seed in range(100, 200):
@@ -496,4 +484,4 @@ def test_a_rule_that_differs_in_one_number_is_told_apart(suffix, name, value):
         tile = tiles_of(kind, np.random.default_rng(seed_of(suffix, kind, 1)), peer, 36)
         if (by_rule(peer, *tile, **{name: value}) != by_rule(peer, *tile)).any():
             return
-    pytest.fail(f"no tile tells {name} = {value} from {getattr(rule_model().byte, name)}")
+    pytest.fail(f"no tile tells {name} = {value} from {getattr(MfmaModel.of(CDNA3).byte, name)}")

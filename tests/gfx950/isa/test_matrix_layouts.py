@@ -10,6 +10,10 @@ if D is 1 everywhere, exactly one product of a 1 of A reaches every element of D
 its row's number is set: D shows bit p of the row of the one A[i][k] that reaches it, and all p the whole number. The
 same with the bits of the numbers of all elements of B. So for every element of D and every k the one pair that meets
 there is known, and over all k every element of A has been on. Sums of zeros and ones are exact in every format.
+
+What nobody can see is not claimed: an order of k that A and B share shows only where something else counts k: the other
+format of a mixed f8f6f4 pair, block scales, the index of a sparse A. (Which k form a group of additions is arithmetic,
+and tested as such.) That BLGP bit 0 of f64 is A's and bit 1 B's is likewise the name of one and the same product.
 """
 
 import functools

@@ -103,7 +103,8 @@ def matrices(random, class_, depth, rows=3, specials=False, formats=None, scaled
     a, b = (operand_codes(random, f, (rows, depth), spread, specials) for f in formats)
     if random.random() < 0.5:  # products that cancel
         b[:, depth // 2 :], a[:, depth // 2 :] = b[:, : depth // 2], a[:, : depth // 2] ^ (1 << BITS[formats[0]] - 1)
-        a[:, -1] = operand_codes(random, formats[0], (rows,), spread, False)
+        if random.random() < 0.5:  # but for one
+            a[:, -1] = operand_codes(random, formats[0], (rows,), spread, False)
     sample = [decoded(int(x), f, False) for x, f in zip((a[0, 0], b[0, 0]), formats, strict=True)]
     near = sum(x.exponent for x in sample if x.kind == "finite")
     scales = [None, None]
@@ -159,7 +160,7 @@ SEEN_WITH = {
     "dot_bits": {"product_bits": 36},
     "dot_direction": {"product_bits": 36, "dot_bits": 22},
     "c_direction": {"c_window": "none"},
-    "c_window": {"c_bits": 40, "dot_bits": 40, "sum_bits": 40},
+    "c_window": {"length": 128, "c_bits": 40, "dot_bits": 40, "sum_bits": 40},
     "output_direction": {},
 }
 

@@ -18,6 +18,7 @@ from gfx950.arithmetic.mfma import Format
 from gfx950.arithmetic.mfma_shapes import SHAPES, kind_of
 from gfx950.layouts import layout
 
+ZERO = mpq(0)
 INFINITY, SIGN, QUIET = 0x7F800000, 0x80000000, 0x400000
 DTYPES = {
     Format.fp8: ml_dtypes.float8_e4m3fn,
@@ -63,7 +64,7 @@ class Number:
 
     kind: str
     negative: bool
-    value: mpq = mpq(0)
+    value: mpq = ZERO
     exponent: int = 0
     nan: int = 0
 
@@ -126,6 +127,11 @@ class Pair:
         return self.a.exponent + self.b.exponent + self.shift
 
     @property
+    def top(self):
+        """The exponent, one more where the significands' product is 2 or more."""
+        return self.exponent + (abs(self.value) >= power(self.exponent + 1))
+
+    @property
     def negative(self):
         return self.a.negative != self.b.negative
 
@@ -154,9 +160,8 @@ def special_result(pairs, c, rule, answers):
                 invalid = True
             else:
                 infinite.add(pair.negative)
-        elif rule["product_overflow"] and pair.value:
-            if pair.exponent + (abs(pair.value) >= power(pair.exponent + 1)) >= 128:
-                infinite.add(pair.negative)
+        elif rule["product_overflow"] and pair.value and pair.top >= 128:
+            infinite.add(pair.negative)
     if invalid or c.kind == "nan" or len(infinite) == 2:
         return nan_result(chain.from_iterable((pair.a, pair.b) for pair in pairs), c, answers)
     return INFINITY | SIGN * infinite.pop() if infinite else None

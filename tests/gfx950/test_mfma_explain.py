@@ -127,7 +127,7 @@ def agree(random, mnemonic, model, elements):
 @pytest.mark.parametrize("model", ["gfx950", "cdna3", "fma_chain", "exact"])
 def test_explanations_have_the_bits_of_the_instruction(mnemonic, model):
     random = np.random.default_rng(7)
-    for _ in range(4):
+    for _ in range(3):
         told = agree(random, mnemonic, model, 6)
     assert told.class_name == CLASS_OF[mnemonic] or told.class_name == "small"
 
@@ -135,7 +135,7 @@ def test_explanations_have_the_bits_of_the_instruction(mnemonic, model):
 @pytest.mark.parametrize("mnemonic", CLASS_OF)
 def test_explanations_have_the_bits_of_every_model(mnemonic):
     random = np.random.default_rng(8)
-    for _ in range(16):
+    for _ in range(12):
         agree(random, mnemonic, random_model(random, {CLASS_OF[mnemonic], "small"}), 4)
 
 
@@ -143,7 +143,7 @@ def test_explanations_have_the_bits_of_every_model(mnemonic):
 @pytest.mark.parametrize("mnemonic", CLASS_OF)
 def test_explanations_have_the_bits_of_very_many_models(mnemonic):
     random = np.random.default_rng(9)
-    for _ in range(400):
+    for _ in range(150):
         agree(random, mnemonic, random_model(random, {CLASS_OF[mnemonic], "small"}), 8)
 
 

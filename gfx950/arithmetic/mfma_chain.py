@@ -1,6 +1,6 @@
 """The natives of the f32 and f64 matrix instructions: a chain of fused multiply-adds in ascending k.
 
-[rules mfma.chain, mfma.f32_denorm, mfma.nan_bits, mfma.overflow_step]
+[rules mfma.f32.chain, mfma.f64.chain, mfma.f32_denorm, mfma.nan_bits, mfma.overflow_step]
 """
 
 from __future__ import annotations

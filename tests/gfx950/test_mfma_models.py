@@ -1,7 +1,9 @@
 """Matrix arithmetic under every model, against its telling in rational numbers (matrix_oracle): every field of every
 class with every answer, and every question; models by name; natives that stand for others under a model."""
 
+import ctypes
 import functools
+import time
 
 import numpy as np
 import pytest
@@ -438,3 +440,52 @@ def test_the_switches_have_sensible_answers_and_rules():
         assert switch.rules, name
         assert not switch.in_bodies
         assert len(switch.answers) >= 2
+
+
+# ---- Code of a model's own, as translated code calls it ----
+
+
+@pytest.mark.parametrize(
+    "name", ["mfma_f8f6f4_16x16x128", "smfmac_16x16x64_f8", "mfma_4x4x4_4b_f64", "mfma_16x16x64_i8"]
+)
+def test_the_address_of_a_general_native_gives_what_evaluate_gives(name):
+    random, native = np.random.default_rng(3), NATIVES[name]
+    values = {"mfma.byte.length": 4, "mfma.byte_deep.length": 64, "mfma.f64.fused": 0, "mfma.i8.overflow": "saturate"}
+    model = make_model("test", values | {"mfma.small.split": "halves"})
+    general = native.under(model)
+    run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(general.address)
+    assert general.address not in (0, native.address)
+    for mode in range(3):
+        inputs, parameters = registers_for(random, name, mode), parameters_for(random, name, [Format.fp8] * 2)
+        outputs = np.empty((native.n_out, 64), np.uint32)
+        run(inputs.ctypes.data, outputs.ctypes.data, parameters)
+        np.testing.assert_array_equal(outputs, evaluate(name, inputs, parameters, MfmaModel.of(model)))
+
+
+def test_a_general_native_is_made_in_milliseconds():
+    """The rule is compiled already; each model adds a block of numbers and a call."""
+    models = [make_model("test", {"mfma.byte.product_bits": n, "mfma.byte.c_bits": 40}) for n in range(20, 37)]
+    natives = [NATIVES["mfma_16x16x32_f8"].under(model) for model in models]
+    assert natives[0].address
+    start = time.process_time()
+    assert len({native.address for native in natives}) == len(models)
+    assert time.process_time() - start < 0.02 * len(models)
+
+
+# ---- gfx942's own formats ----
+
+
+def test_xf32_cuts_its_inputs_and_sums_groups_of_four():
+    torch, mmasim = pytest.importorskip("torch"), pytest.importorskip("mmasim.amd")
+    peer, random = mmasim.MFMA("CDNA3", "f32_16x16x8_xf32"), np.random.default_rng(5)
+    for mode in range(4):
+        a, b, c = (random.integers(0, 1 << 32, (16, n), dtype=np.uint32) for n in (8, 8, 16))
+        if mode:  # near each other
+            a, b, c = (x & np.uint32(0x83FFFFFF) | np.uint32(0x3C000000) for x in (a, b, c))
+        theirs = peer(
+            *(t if n != 1 else t.T for n, t in enumerate(torch.from_numpy(x).view(torch.float32) for x in (a, b, c)))
+        )
+        theirs = theirs.view(torch.int32).numpy().view(np.uint32)
+        theirs = np.where(theirs & 0x7FFFFFFF > 0x7F800000, np.uint32(0x7FC00000), theirs)
+        ours = multiply(Operand(a, Format.xf32), Operand(b, Format.xf32), c)
+        np.testing.assert_array_equal(ours, theirs)

@@ -12,7 +12,6 @@ import hashlib
 import json
 import os
 import shutil
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -116,8 +115,7 @@ def write(capture: Capture, path: Path) -> None:
 
 def _write_zip(path: Path, origin: Origin, size: str, entries: Iterable[Entry], outputs: Mapping[str, bytes]) -> None:
     entries = list(entries)
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-        temporary = Path(file.name)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as zipped:
             zipped.writestr(zipfile.ZipInfo(INDEX), _index(origin, size, entries), zipfile.ZIP_DEFLATED)

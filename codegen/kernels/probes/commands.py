@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from codegen.kernels.probes.capture import Capture
     from codegen.kernels.probes.fit import FamilyFit, Fit
     from codegen.kernels.probes.probe import Probe
+    from gfx950.models import Answer
 
 SHOWN = 8  # unexplained steps that are listed
 as_json = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
@@ -113,15 +115,15 @@ def show(file: Path, step: str | None, as_json: bool) -> None:
     if step is not None:
         _show_step(found, step)
         return
-    rows = [{"step": e.name, "bytes": e.nbytes, "sha256": e.output} for e in found.entries.values()]
+    entries = list(found.entries.values())
     if as_json:
         about = {"origin": vars(found.origin), "size": found.size, "digest": found.digest}
-        terminal.show_json("gfx950.capture-contents/1", about | {"steps": rows})
+        steps = [{"step": e.name, "bytes": e.nbytes, "sha256": e.output} for e in entries]
+        terminal.show_json("gfx950.capture-contents/1", about | {"steps": steps})
         return
     click.echo(f"{found.origin.text}; size {found.size}; capture {found.digest}")
-    for line in terminal.table(
-        [("step", "bytes", "sha256"), *((r["step"], f"{r['bytes']:,}", r["sha256"][:16]) for r in rows)]
-    ):
+    rows = [(e.name, f"{e.nbytes:,}", e.output[:16]) for e in entries]
+    for line in terminal.table([("step", "bytes", "sha256"), *rows]):
         click.echo(line)
 
 
@@ -172,7 +174,7 @@ def _show_family(found: FamilyFit) -> None:
     for name, answer in found.answers.items():
         others = found.undecided.get(name, [])
         if others:
-            line = f"{name}: {answer}, or {', '.join(map(str, others))}; {found.telling[name]}"
+            line = f"{name}: {answer}, or {_listed(others)}; {found.telling[name]}"
         else:
             line = f"{name}: {answer}" + ("" if answer == SWITCHES[name].default else " (not the default)")
         click.echo("\n".join(terminal.wrap(line, "  ")))
@@ -180,6 +182,16 @@ def _show_family(found: FamilyFit) -> None:
         click.echo("\n".join(terminal.wrap(one.text, "  ")))
     if len(found.unexplained) > SHOWN:
         click.echo(f"  and {len(found.unexplained) - SHOWN} more")
+
+
+def _listed(answers: Sequence[Answer]) -> str:
+    """Answers in one line, runs of numbers by their ends."""
+    parts: list[str] = []
+    numbers = sorted(a for a in answers if isinstance(a, int))
+    for _, run in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):
+        ends = [number for _, number in run]
+        parts.append(f"{ends[0]}..{ends[-1]}" if len(ends) > 2 else ", ".join(map(str, ends)))
+    return ", ".join([*parts, *(a for a in answers if isinstance(a, str))])
 
 
 def _show_end(found: Fit, path: Path | None) -> None:

@@ -34,6 +34,7 @@ Words = NDArray[np.uint32]
 ASKING = ("P1/", "P1b/", "P2/", "P3/", "P4/", "P5/", "P6/", "P7/", "P8/tiles/", "P9/")
 STARTS = ("gfx950", "cdna3", "exact", "fma_chain")
 FIRST_STEPS, FIRST_TILES = 24, 3  # what the search begins with, tiles of each step
+GROUP_FIELDS = ("method", "length", "split")
 MORE_STEPS, MORE_TILES = 8, 2  # of what the outcome gets wrong, how much joins the search
 
 
@@ -139,34 +140,44 @@ def wrong_words(model: MfmaModel, asked: Sequence[Question], enough: int = 1 << 
 def search(starts: Sequence[MfmaModel], free: Sequence[Coordinate], asked: Sequence[Question]) -> tuple[MfmaModel, int]:
     """The model that changes of one answer at a time lead to from one of the starts, or where those fail changes of two
     answers, and the words it has wrong."""
-    ends = []
+    ends, singles = [], [(coordinate,) for coordinate in free]
     for start in starts:
-        ends.append(_descend(start, free, asked, 1))
+        ends.append(_descend(start, singles, asked))
         if ends[-1][1] == 0:
             return ends[-1]
     best, count = min(ends, key=lambda end: end[1])
     while count:
         before = count
-        best, count = _descend(best, free, asked, 2)
+        for pairs in (_of_one_level(free), list(combinations(free, 2))):
+            best, count = _descend(best, pairs, asked, first_only=True)
+            if count < before:
+                break
         if count == before:
             break
-        best, count = _descend(best, free, asked, 1)
+        best, count = _descend(best, singles, asked)
     return best, count
 
 
+def _of_one_level(free: Sequence[Coordinate]) -> list[tuple[Coordinate, ...]]:
+    """Pairs of switches that act on one number: its bits and the direction of their cut, a group's length and parts."""
+    level = {c: "group" if c.field in GROUP_FIELDS else c.field.partition("_")[0] for c in free}
+    return [pair for pair in combinations(free, 2) if level[pair[0]] == level[pair[1]]]
+
+
 def _descend(
-    best: MfmaModel, free: Sequence[Coordinate], asked: Sequence[Question], together: int
+    best: MfmaModel, moves: Sequence[tuple[Coordinate, ...]], asked: Sequence[Question], first_only: bool = False
 ) -> tuple[MfmaModel, int]:
-    """Sweeps over the switches, so many at once, as long as one leaves fewer words wrong; with two the first is it."""
+    """Sweeps over moves, each a change of some switches together, as long as a sweep leaves fewer words wrong.
+    first_only: the first move that does ends it."""
     before, count = 1 << 62, wrong_words(best, asked)
     while 0 < count < before:
         asked, before = sorted(asked, key=lambda one: -int(one.wrong(best).sum())), count
-        for chosen in combinations(free, together):
+        for chosen in moves:
             for candidate in _changes(best, chosen):
                 found = wrong_words(candidate, asked, count)
                 if found < count:
                     best, count = candidate, found
-            if count == 0 or (together > 1 and count < before):
+            if count == 0 or (first_only and count < before):
                 return best, count
     return best, count
 
@@ -237,8 +248,9 @@ class MatrixFamily:
                 if candidate == found or wrong_words(candidate, asked, 1):
                     continue
                 name = coordinate.switch.name
+                if name not in result.undecided:
+                    result.telling[name] = _what_tells(found, candidate, others)
                 result.undecided.setdefault(name, []).append(answer)
-                result.telling.setdefault(name, _what_tells(found, candidate, others))
 
     def _not_captured(self, captured: set[str]) -> list[Question]:
         names = dict.fromkeys(prefix.partition("/")[0] for prefix in ASKING)

@@ -128,6 +128,20 @@ def roundings(variant: Variant) -> Iterator[Draft]:
         yield draft.everywhere(2, tiny_sign * np.asarray(x), y)
 
 
+def tails(variant: Variant) -> Iterator[Draft]:
+    """P4. C and one product (1 + 2^-i)(1 - 2^-j) of a quarter, a half or all of C's last place: for i = j its only
+    fraction bit lies far below, and a cut above that bit makes a tie of it, or not."""
+    a, b = range_of(variant.a_format), range_of(variant.b_format)
+    reach = min(a.fractions, b.fractions)
+    steps = 1 + np.arange(variant.rows) % reach
+    low, high = _ends(variant)
+    last = (low + high) // 2
+    for places, sign, c_sign, odd in product((0, 1, 2), (1, -1), (1, -1), (0, 1)):
+        x, y = _powers(variant, np.full(variant.rows, last - places)) or (np.zeros(variant.rows), 0.0)
+        draft = Draft(variant).plus(c_sign * ((1 << 23) + odd) * 2.0**last)
+        yield draft.everywhere(0, sign * x * (1 + np.exp2(-steps)), y * (1 - np.exp2(-steps)))
+
+
 def cancellations(variant: Variant) -> Iterator[Draft]:
     """P4. C against the negative of its leading bit, so that what is left is normalised: bits below the cut that is
     made before show."""
@@ -171,6 +185,6 @@ PROBES = (
     Probe(
         "P4",
         "how the total is cut, normalised and rounded",
-        _steps("P4", lambda v: chain(roundings(v), cancellations(v))),
+        _steps("P4", lambda v: chain(roundings(v), cancellations(v), tails(v))),
     ),
 )

@@ -73,25 +73,41 @@ def random_operands(random, mnemonic):
         formats = {f"{o}_format": str(random.choice([*FORMAT_BITS, *SMALL])) for o in "ab"}
     blocks = (shape.blocks,) if shape.blocks > 1 else ()
     depth = shape.k // 2 if shape.sparse else shape.k
-    special = random.choice([0, 0, 0, 0.01])
+    special = random.choice([0, 0, 0, 0.01, 0.2])
+    together = int(random.choice([-65, -60, 0, 63, 64]))
     spread = int(random.choice([0, 2, 5, 40]))
     sizes = {"A": (shape.m, depth), "B": (shape.k, shape.n), "C": (shape.m, shape.n)}
     found = []
     for operand, size in sizes.items():
         kind = element_kind(mnemonic, operand, *formats.values())
         extreme = operand != "C" and kind.name in ("bf16", "f32", "f64")
-        center = int(random.choice([-60, 0, 0, 63])) if extreme else int(random.integers(-6, 7))
-        center = int(random.choice([-126, -30, -12, 0, 12, 30])) if operand == "C" else center
+        center = together if extreme else int(random.integers(-6, 7))
+        center = int(random.choice([-126, -126, -30, -12, 0, 12, 30, 127])) if operand == "C" else center
         wide = 12 if operand == "C" else spread
         found.append(random_codes(random, kind, (*blocks, *size), center, wide, special))
     if shape.has_scales:
-        middle = int(random.choice([100, 127, 127, 190]))
+        middle = int(random.choice([58, 64, 100, 127, 127, 190]))
         for name, lines in (("scale_a", shape.m), ("scale_b", shape.n)):
             scales = random.integers(middle - 4, middle + 5, (lines, shape.k // 32))
             others[name] = np.where(random.random(scales.shape) < special, 255, scales)
     if shape.sparse:
         others["index"] = random.integers(0, 4, (shape.m, depth))
+    set_apart(random, shape, *found, [element_kind(mnemonic, o, *formats.values()).bits for o in "ABC"])
     return found, formats | others
+
+
+def set_apart(random, shape, a, b, c, bits):
+    """Sometimes products that cancel each other, so that C and what was cut decide; sometimes zeros of one sign."""
+    signs = [np.uint64(1 << width - 1) for width in bits]
+    chance = random.random()
+    if chance < 0.3 and shape.k >= 4 and not shape.sparse:
+        a[..., 2::4], b[..., 2::4, :] = a[..., ::4] ^ signs[0], b[..., ::4, :]
+        a[..., 3::4], b[..., 3::4, :] = a[..., 1::4] ^ signs[0], b[..., 1::4, :]
+    elif chance < 0.45:
+        a[...] &= signs[0]
+        b[...] &= signs[1] - np.uint64(1)
+        a[...] |= signs[0] * np.uint64(random.integers(2))
+        c[...] = random.choice([0, int(signs[2]), int(signs[2])], c.shape)
 
 
 def random_model(random, used):

@@ -10,11 +10,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
+import re
 import shutil
+import struct
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -26,7 +30,16 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 SCHEMA = "gfx950.capture/1"
 INDEX = "capture.json"
-LARGEST = 1 << 32  # bytes that a capture may claim to hold
+LARGEST = 1 << 30  # bytes of outputs that a capture may claim to hold
+LARGEST_INDEX = 1 << 25
+MOST_AXES = 8  # of an output
+NUMBERS = re.compile(r"[<|][uif][1248]")  # dtypes of outputs
+DIGEST = re.compile(r"[0-9a-f]{64}")
+# What zipfile, its decompressors and its decoding of names may raise over a damaged file.
+DAMAGE = (
+    OSError, zipfile.BadZipFile, zlib.error, struct.error, EOFError, NotImplementedError, RuntimeError, ValueError,
+    OverflowError, IndexError, KeyError,
+)  # fmt: skip
 
 
 class CaptureError(ValueError):
@@ -66,7 +79,7 @@ class Entry:
     @property
     def nbytes(self) -> int:
         """Bytes of the output."""
-        return int(np.prod(self.shape, dtype=np.int64)) * np.dtype(self.dtype).itemsize
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
 
 @dataclass(frozen=True)
@@ -103,8 +116,14 @@ def entry_of(name: str, inputs: str, code: str, output: Array) -> Entry:
 
 
 def make(origin: Origin, size: str, steps: Iterable[tuple[Entry, Array]]) -> Capture:
-    """A capture of outputs that are at hand."""
-    pairs = [(entry, np.ascontiguousarray(output).tobytes()) for entry, output in steps]
+    """A capture of outputs that are at hand. Raises CaptureError when two steps have one name."""
+    return _whole(origin, size, [(entry, np.ascontiguousarray(output).tobytes()) for entry, output in steps])
+
+
+def _whole(origin: Origin, size: str, pairs: Sequence[tuple[Entry, bytes]]) -> Capture:
+    twice = [name for name, count in Counter(entry.name for entry, _ in pairs).items() if count > 1]
+    if twice:
+        raise CaptureError(f"two steps of a capture are called {twice[0]}; every step has a name of its own")
     return Capture(origin, size, {e.name: e for e, _ in pairs}, {e.name: data for e, data in pairs})
 
 
@@ -127,43 +146,97 @@ def _write_zip(path: Path, origin: Origin, size: str, entries: Iterable[Entry], 
 
 
 def read(path: Path) -> Capture:
-    """Reads a capture and checks every digest. Raises CaptureError for anything that is not one, whole and unharmed."""
+    """Reads a capture and checks every digest. Raises CaptureError for anything that is not one, whole and unharmed;
+    takes no more memory than LARGEST for outputs, whatever the file claims."""
     try:
         with zipfile.ZipFile(path) as zipped:
             return _read_zip(path, zipped)
-    except (OSError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+    except CaptureError:
+        raise
+    except DAMAGE as error:
         raise CaptureError(f"{path} is no capture, or damaged: {error}") from None
 
 
 def _read_zip(path: Path, zipped: zipfile.ZipFile) -> Capture:
+    members = {info.filename: info for info in zipped.infolist()}
+    if INDEX not in members:
+        raise CaptureError(f"{path} is no capture: it has no {INDEX}")
+    index = _index_of(path, _member(path, zipped, members[INDEX], LARGEST_INDEX))
     try:
-        index = json.loads(zipped.read(INDEX))
-        if index["schema"] != SCHEMA:
-            raise CaptureError(f"{path}: its schema is {index['schema']!r}, this version reads {SCHEMA!r}")
-        origin = Origin(**index["origin"])
-        entries = [Entry(**{**step, "shape": tuple(step["shape"])}) for step in index["steps"]]
-        sizes = [entry.nbytes for entry in entries]
-    except CaptureError:
-        raise
+        origin, entries = _origin_of(index["origin"]), [_entry_of(step) for step in index["steps"]]
+        size = _word(index["size"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CaptureError(f"{path} is no capture, or damaged: its {INDEX} does not read ({error})") from None
-    if min(sizes, default=0) < 0 or sum(sizes) > LARGEST:
-        raise CaptureError(f"{path} claims {sum(sizes)} bytes of outputs; a capture has at most {LARGEST}")
-    outputs = {entry.name: _checked(path, zipped, number, entry) for number, entry in enumerate(entries)}
-    if len(outputs) != len(entries):
-        raise CaptureError(f"{path} has two steps of one name")
-    return Capture(origin, str(index["size"]), {entry.name: entry for entry in entries}, outputs)
-
-
-def _checked(path: Path, zipped: zipfile.ZipFile, number: int, entry: Entry) -> bytes:
+    claimed = sum(entry.nbytes for entry in entries)
+    if claimed > LARGEST:
+        raise CaptureError(f"{path} claims {claimed} bytes of outputs; a capture has at most {LARGEST}")
+    _check_members(path, zipped, entries)
+    outputs = [_checked(path, zipped, members[f"steps/{n}"], entry) for n, entry in enumerate(entries)]
     try:
-        with zipped.open(f"steps/{number}") as file:
-            data = file.read(entry.nbytes + 1)
-    except KeyError:
-        raise CaptureError(f"{path} is damaged: the output of step {entry.name} is missing") from None
+        return _whole(origin, size, list(zip(entries, outputs, strict=True)))
+    except CaptureError as error:
+        raise CaptureError(f"{path}: {error}") from None
+
+
+def _index_of(path: Path, data: bytes) -> dict[str, Any]:
+    try:
+        index = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise CaptureError(f"{path} is no capture, or damaged: its {INDEX} does not read ({error})") from None
+    if not isinstance(index, dict) or "schema" not in index:
+        raise CaptureError(f"{path} is no capture: its {INDEX} has no schema")
+    if index["schema"] != SCHEMA:
+        raise CaptureError(f"{path}: its schema is {index['schema']!r}, this version reads {SCHEMA!r}")
+    return index
+
+
+def _word(value: Any, pattern: re.Pattern[str] | None = None) -> str:
+    if not isinstance(value, str) or (pattern and not pattern.fullmatch(value)):
+        raise ValueError(f"{value!r} is not what belongs there")
+    return value
+
+
+def _origin_of(found: dict[str, Any]) -> Origin:
+    return Origin(**{key: _word(value) for key, value in found.items()})
+
+
+def _entry_of(found: dict[str, Any]) -> Entry:
+    entry = Entry(**{**found, "shape": tuple(found["shape"])})
+    _word(entry.name)
+    _word(entry.dtype, NUMBERS)
+    for digest in (entry.inputs, entry.code, entry.output):
+        _word(digest, DIGEST)
+    if len(entry.shape) > MOST_AXES or any(type(n) is not int or n < 0 for n in entry.shape):
+        raise ValueError(f"{entry.shape} is no shape")
+    return entry
+
+
+def _check_members(path: Path, zipped: zipfile.ZipFile, entries: Sequence[Entry]) -> None:
+    """A capture has its index and one member a step, each once."""
+    names, wanted = zipped.namelist(), [INDEX, *(f"steps/{n}" for n in range(len(entries)))]
+    if missing := sorted(set(wanted) - set(names)):
+        entry = entries[int(missing[0].partition("/")[2])]
+        raise CaptureError(f"{path} is damaged: the output of step {entry.name} is missing")
+    if len(names) != len(wanted) or set(names) != set(wanted):
+        more = sorted((Counter(names) - Counter(wanted)).elements())[0]
+        raise CaptureError(f"{path} is no capture: it has {more!r}, which a capture has not, or not twice")
+
+
+def _checked(path: Path, zipped: zipfile.ZipFile, member: zipfile.ZipInfo, entry: Entry) -> bytes:
+    data = _member(path, zipped, member, entry.nbytes) if member.file_size == entry.nbytes else b""
     if len(data) != entry.nbytes or hashlib.sha256(data).hexdigest() != entry.output:
         raise CaptureError(f"{path} is damaged: the output of step {entry.name} is not what its digest says")
     return data
+
+
+def _member(path: Path, zipped: zipfile.ZipFile, member: zipfile.ZipInfo, most: int) -> bytes:
+    """The bytes of a member, which may be `most`: neither its claim nor what it unpacks to is trusted."""
+    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise CaptureError(f"{path} is no capture: {member.filename} is packed by method {member.compress_type}")
+    if member.file_size > most:
+        raise CaptureError(f"{path}: {member.filename} claims {member.file_size} bytes; it has at most {most}")
+    with zipped.open(member) as file:
+        return file.read(most + 1)
 
 
 class Unfinished:
@@ -191,11 +264,11 @@ class Unfinished:
 
     def finish(self, parts: Iterable[Capture]) -> Capture:
         """Writes the whole capture and removes the folder."""
-        parts = list(parts)
-        entries = {name: entry for part in parts for name, entry in part.entries.items()}
-        outputs = {name: data for part in parts for name, data in part.outputs.items()}
-        whole = Capture(self.origin, self.size, entries, outputs)
-        write(whole, self.path)
+        pairs = [(entry, part.outputs[name]) for part in parts for name, entry in part.entries.items()]
+        whole = _whole(self.origin, self.size, pairs)
+        made = self.folder / ".whole"  # so that a run that is killed leaves nothing but the folder
+        write(whole, made)
+        os.replace(made, self.path)
         shutil.rmtree(self.folder, ignore_errors=True)
         return whole
 

@@ -158,7 +158,8 @@ def forms_step(
     mode: int | None = None,
 ) -> Step:
     """The step that asks forms. registers: (items, rows, 64). contents: LDS of each item, (items, words), a multiple of
-    64. shows: whether the output has LDS afterwards. Names that go on with `/mode_` share a kernel. Raises ValueError for another shape."""
+    64. shows: whether the output has LDS afterwards. Steps that differ in `/mode_...` at the end of their names share
+    a kernel. Raises ValueError for another shape."""
     forms = tuple(forms)
     if registers.ndim != 3 or registers.shape[1:] != (forms[0].rows, LANES) or registers.dtype != np.uint32:
         raise ValueError(f"{name} takes uint32 of (items, {forms[0].rows}, {LANES}), got {registers.shape}")
@@ -169,7 +170,9 @@ def forms_step(
     setting = Setting(4 * words, shows, mode is not None)
     made = forms_kernel(name.partition("/mode_")[0].replace("/", "_"), forms, setting)
     written = sum(form.results for form in forms) + setting.lds_rows * shows
-    return Step(name, made, len(registers), (registers, filled), ((len(registers), written, LANES), "<u4"), (mode or 0,))
+    return Step(
+        name, made, len(registers), (registers, filled), ((len(registers), written, LANES), "<u4"), (mode or 0,)
+    )
 
 
 def exec_row(pattern: int) -> Words:

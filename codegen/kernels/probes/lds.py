@@ -1,5 +1,4 @@
-"""LDS: transposing reads (of P13), accesses and atomics at the edges of what is documented (P13b), and bank conflicts
-by the clock (P14).
+"""LDS: transposing reads (of P13), accesses and atomics at the edges of what is documented (P13b). P14 is lds_clocks.
 
 P13b stands apart because a chip may end a launch over an access that reaches beyond an allocation or is not aligned;
 what the other probes gave is kept then.
@@ -12,9 +11,7 @@ global D16 loads and atomics, which the language has no form of; unaligned atomi
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +21,6 @@ from codegen.kernels.probes.lane_forms import (
     ROW,
     Form,
     Words,
-    exec_row,
     fill_lds,
     forms_step,
     lane_ids,
@@ -39,6 +35,7 @@ from gfx950.lds import GRANULE_BYTES
 TRANSPOSES = {"ds_read_b64_tr_b4": 8, "ds_read_b96_tr_b6": 12, "ds_read_b64_tr_b8": 8, "ds_read_b64_tr_b16": 8}
 PLANES = 13  # bits of a bit's number in the kilobyte that transposing reads read
 FULL = {"full": EXEC_PATTERNS["full"]}
+ONE_WRITE = {1: 4, 2: 8, 3: 16, 4: 16}  # the alignment that LLVM must believe in to write some words at once
 GRANTED = GRANULE_BYTES  # bytes of LDS, all of one block, so that nothing behind them is granted
 ATOMICS = {"ds_add_rtn_f32": "f4", "ds_min_rtn_f32": "f4", "ds_max_rtn_f32": "f4", "ds_cmpst_rtn_f32": "f4",
            "ds_pk_add_rtn_f16": "f2", "ds_pk_add_rtn_bf16": "bf2", "ds_add_rtn_f64": "f8", "ds_min_rtn_f64": "f8",
@@ -149,7 +146,7 @@ def store_kernel(words: int, to_lds: bool) -> Kernel:
             fill_lds(contents + item * GRANTED, shown)
         with when(load(at) != 0):
             if to_lds:
-                lds_write(address, *data)
+                lds_write(address, *data, align=ONE_WRITE[words])
             else:
                 store(to + address.to(U64), *data)
         for i, word in enumerate(shown_lds(shown) if to_lds else ()):

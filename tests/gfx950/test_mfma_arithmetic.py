@@ -1,16 +1,18 @@
-"""Matrix arithmetic: the rule against rational numbers and a published model; natives, layouts, scales, switches."""
+"""Matrix arithmetic of one dense product: codes, natives against the plain rule, scales and specials, errors.
+
+Models and every answer of a switch are in test_mfma_models.py, the published model of CDNA3 in test_mmasim.py, the
+places of elements in isa/test_matrix_layouts.py.
+"""
 
 import dataclasses
 import subprocess
 import sys
-from fractions import Fraction
 
 import ml_dtypes
 import numpy as np
 import pytest
 
 from gfx950.arithmetic.mfma import (
-    DEFAULT,
     FIELD_BITS,
     Format,
     GroupOrder,
@@ -18,7 +20,6 @@ from gfx950.arithmetic.mfma import (
     MfmaModel,
     Operand,
     ScaleEntry,
-    Split,
     evaluate,
     multiply,
     pack_parameters,
@@ -117,19 +118,19 @@ def pack_scales(scales, byte):
     return register[None]
 
 
-def registers_of(name, a, b, c, scales=None, bytes_=(0, 0)):
+def registers_of(name, a, b, c, scales=None):
     parts = [pack_operand(name, a.codes, a.format), pack_operand(name, b.codes, b.format), pack_c(name, c)]
     if SHAPES[name].blocks:
         a_scales, b_scales = scales if scales else (np.full((SHAPES[name].rows, SHAPES[name].blocks), 9),) * 2
-        parts += [pack_scales(a_scales, bytes_[0]), pack_scales(b_scales, bytes_[1])]
+        parts += [pack_scales(a_scales, 0), pack_scales(b_scales, 0)]
     return np.concatenate(parts)
 
 
-def random_codes(random, size, format_, specials=False):
+def random_codes(random, size, format_):
+    """Finite ones."""
     codes = random.integers(0, 1 << FIELD_BITS[format_], size).astype(np.uint16)
-    if not specials:
-        codes = np.where(np.isfinite(values_of(codes, format_)), codes, codes ^ (1 << DTYPE_MANTISSA[format_]))
-    return codes.astype(np.uint16)
+    finite = np.isfinite(values_of(codes, format_))
+    return np.where(finite, codes, codes ^ (1 << DTYPE_MANTISSA[format_])).astype(np.uint16)
 
 
 DTYPE_MANTISSA = {
@@ -154,88 +155,7 @@ def random_c(random, size, mode):
     return bits
 
 
-# ---- An independent telling of the rule, in rational numbers ----
-
-
-def floor_to(value, exponent):
-    return Fraction(value / Fraction(2) ** exponent // 1) * Fraction(2) ** exponent
-
-
-def truncate_to(value, exponent):
-    return floor_to(value, exponent) if value >= 0 else -floor_to(-value, exponent)
-
-
-def exponent_of(value):
-    value, exponent = abs(value), 0
-    while value >= 2:
-        value, exponent = value / 2, exponent + 1
-    while value < 1:
-        value, exponent = value * 2, exponent - 1
-    return exponent
-
-
-def nearest_f32(value):
-    """Bits of a rational rounded to nearest even."""
-    if value == 0:
-        return 0
-    unit = max(exponent_of(value), -126) - 23
-    scaled = abs(value) / Fraction(2) ** unit
-    whole = int(scaled)
-    rest = scaled - whole
-    whole += rest > Fraction(1, 2) or (rest == Fraction(1, 2) and whole % 2)
-    bits = min(whole + (unit + 149) * 2**23 if unit > -149 else whole, 0x7F800000)
-    return bits | (0x80000000 if value < 0 else 0)
-
-
-def rational_step(products, c_bits, eight_bit):
-    """One group: products as (value, exponent) pairs, C finite."""
-    parts = [products[0::2], products[1::2]] if eight_bit else [products]
-    kept = [[(v, e) for v, e in part if v] for part in parts]
-    highest = [max((e for _, e in part), default=None) for part in kept]
-    field = c_bits >> 23 & 255
-    c = Fraction(c_bits & 0x7FFFFF | (0x800000 if field else 0)) * Fraction(2) ** (max(field, 1) - 150)
-    c_exponent = max(field, 1) - 127
-    e_max, total = c_exponent, Fraction(0)
-    if any(h is not None for h in highest):
-        e_dot = max(h for h in highest if h is not None)
-        for part, h in zip(kept, highest, strict=True):
-            total += floor_to(sum((truncate_to(v, h - 24) for v, _ in part), Fraction(0)), e_dot - 24)
-        e_max = max(e_dot, c_exponent)
-    total = floor_to(total, e_max - 32)
-    if not (eight_bit and c_exponent < e_max - 25):
-        total += floor_to(-c if c_bits >> 31 else c, e_max - 24)
-    if total:
-        total = floor_to(total, max(exponent_of(total), -126) - 31)
-    return nearest_f32(total)
-
-
-def rational_dot(a, b, c_bits, format_, length):
-    smallest = {Format.fp8: -6, Format.bf8: -14, Format.f16: -14, Format.bf16: -126, Format.bf6: -2}.get(format_, 0)
-    pairs = []
-    for x, y in zip(a, b, strict=True):
-        exponents = [max(exponent_of(Fraction(v)), smallest) if v else smallest for v in (x, y)]
-        pairs.append((Fraction(x) * Fraction(y), sum(exponents)))
-    for start in range(0, len(pairs), length):
-        c_bits = rational_step(pairs[start : start + length], c_bits, FIELD_BITS[format_] < 16)
-    return c_bits
-
-
-@pytest.mark.parametrize("format_", [Format.fp8, Format.bf8, Format.bf6, Format.fp4, Format.f16, Format.bf16])
-def test_the_rule_agrees_with_a_telling_in_rational_numbers(format_):
-    random, rows = np.random.default_rng(1), 6
-    length = 16 if FIELD_BITS[format_] < 16 else 8
-    for mode in range(4):
-        a, b = (random_codes(random, (rows, 2 * length), format_) for _ in range(2))
-        if format_ is Format.bf16:
-            a, b = a & 0xBFFF, b & 0xBFFF | 0x2000  # no product of 2^128
-        if mode == 3:
-            a[random.random(a.shape) < 0.7] = 0
-        c = random_c(random, (rows, rows), mode)
-        c[c & 0x7F800000 == 0x7F800000] ^= 0x40000000
-        d = multiply(Operand(a, format_), Operand(b, format_), c)
-        x, y = values_of(a, format_), values_of(b, format_)
-        want = [[rational_dot(x[i], y[j], int(c[i, j]), format_, length) for j in range(rows)] for i in range(rows)]
-        np.testing.assert_array_equal(d, np.array(want, np.uint32))
+# ---- Codes ----
 
 
 @pytest.mark.parametrize("format_", list(DTYPES))
@@ -250,58 +170,6 @@ def test_every_code_is_decoded_as_ml_dtypes_does(format_):
     want = np.where(np.isnan(values), np.uint32(NAN), values.view(np.uint32))
     want[want == 0x80000000] = 0
     np.testing.assert_array_equal(d, want)
-
-
-# ---- The published, hardware-measured model of gfx942 ----
-
-_SUFFIXES = [
-    *(f"f32_{shape}_{a}_{b}" for shape in ("16x16x32", "32x32x16") for a in ("fp8", "bf8") for b in ("fp8", "bf8")),
-    *(
-        f"f32_{shape}_{kind}"
-        for shape in ("16x16x16", "32x32x8", "32x32x4_2b", "16x16x4_4b", "4x4x4_16b")
-        for kind in ("f16", "bf16")
-    ),
-]
-_FNUZ = {"fp8": Format.fp8_fnuz, "bf8": Format.bf8_fnuz, "f16": Format.f16, "bf16": Format.bf16}
-
-
-def _against_mmasim(suffix, seed):
-    torch, mmasim = pytest.importorskip("torch"), pytest.importorskip("mmasim.amd")
-    random, peer = np.random.default_rng(seed), mmasim.MFMA("CDNA3", suffix)
-    kinds = [part for part in suffix.split("_") if part in _FNUZ]
-    formats = [_FNUZ[kinds[0]], _FNUZ[kinds[-1]]]
-    bits = FIELD_BITS[formats[0]]
-    a, b = (random.integers(0, 1 << bits, (rows, peer.k)).astype(np.uint16) for rows in (peer.m, peer.n))
-    loses_c = suffix.endswith(
-        "bf8_bf8"
-    )  # there the peer loses an Inf or NaN of C, and so of an earlier group, by accident of its frexp
-    if seed % 2 or loses_c:
-        a, b = (np.where(x == 0x80, 1, x) if bits == 8 else x & 0xBFFF for x in (a, b))
-    c = random_c(random, (peer.m, peer.n), seed % 4)
-    if loses_c:
-        c[c & 0x7F800000 == 0x7F800000] ^= 0x40000000
-    raw = [x.astype(np.uint8 if bits == 8 else np.uint16) for x in (a, b)]
-    theirs = peer(
-        torch.from_numpy(raw[0]).view(peer.a_type),
-        torch.from_numpy(raw[1]).view(peer.b_type).T,
-        torch.from_numpy(c).view(torch.float32),
-    )
-    theirs = theirs.view(torch.int32).numpy().view(np.uint32)
-    theirs = np.where(theirs & 0x7FFFFFFF > 0x7F800000, np.uint32(NAN), theirs)
-    np.testing.assert_array_equal(multiply(Operand(a, formats[0]), Operand(b, formats[1]), c), theirs)
-    return int((theirs & 0x7F800000 != 0x7F800000).sum())
-
-
-@pytest.mark.parametrize("suffix", _SUFFIXES)
-def test_the_rule_is_the_measured_one_of_gfx942(suffix):
-    assert sum(_against_mmasim(suffix, seed) for seed in range(8)) > (20 if "4x4x4" in suffix else 500)  # finite ones
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("suffix", _SUFFIXES)
-def test_the_rule_is_the_measured_one_of_gfx942_at_length(suffix):
-    for seed in range(100, 300):
-        _against_mmasim(suffix, seed)
 
 
 # ---- The fast natives and the plain rule ----
@@ -376,62 +244,7 @@ def test_a_native_takes_any_leading_dimensions():
     assert native(inputs[:0], 0).shape == (0, 3, 4, 64)
 
 
-# ---- Layouts ----
-
-
-@pytest.mark.parametrize("name", SHAPES)
-def test_one_hot_operands_meet_where_the_layout_tables_say(name):
-    shape, random = SHAPES[name], np.random.default_rng(3)
-    for formats in formats_of(name):
-        for _ in range(6):
-            i, j, k = (int(random.integers(n)) for n in (shape.rows, shape.rows, shape.depth))
-            a, b = (np.zeros((shape.rows, shape.depth), np.uint16) for _ in range(2))
-            a[i, k], b[j, k] = code_of(1.5, formats[0]), code_of(-2.0, formats[1])
-            c = np.zeros((shape.rows, shape.rows), np.uint32)
-            want = c.copy()
-            want[i, j] = f32_bits(-3.0)
-            inputs = registers_of(name, Operand(a, formats[0]), Operand(b, formats[1]), c)
-            np.testing.assert_array_equal(NATIVES[name](inputs, pack_parameters(*formats)), pack_c(name, want))
-
-
-@pytest.mark.parametrize("name", SHAPES)
-def test_small_integers_give_the_exact_product(name):
-    shape, random = SHAPES[name], np.random.default_rng(4)
-    for formats in formats_of(name):
-        a, b = (random.choice([-2.0, -1.0, 0.0, 1.0, 2.0], (shape.rows, shape.depth)) for _ in range(2))
-        c = random.integers(-9, 9, (shape.rows, shape.rows)).astype(np.float32)
-        codes = [
-            np.vectorize(lambda v, f=f: code_of(v, f))(x).astype(np.uint16)
-            for x, f in ((a, formats[0]), (b, formats[1]))
-        ]
-        inputs = registers_of(name, Operand(codes[0], formats[0]), Operand(codes[1], formats[1]), c.view(np.uint32))
-        want = (a @ b.T + c + 0.0).astype(np.float32).view(np.uint32)
-        np.testing.assert_array_equal(NATIVES[name](inputs, pack_parameters(*formats)), pack_c(name, want))
-
-
 # ---- Scales ----
-
-
-@pytest.mark.parametrize("name", [name for name in SHAPES if SHAPES[name].blocks])
-@pytest.mark.parametrize("bytes_", [(0, 3), (1, 2), (2, 1), (3, 0)])
-def test_block_scales_are_read_from_their_lane_and_byte(name, bytes_):
-    shape, random = SHAPES[name], np.random.default_rng(5)
-    size = (shape.rows, shape.depth)
-    for formats in [(Format.fp8, Format.fp4), (Format.fp6, Format.bf8), (Format.fp8, Format.fp8)]:
-        values = [random.choice([-1.0, 0.0, 1.0, 2.0], size) for _ in range(2)]
-        exponents = [random.integers(-3, 3, (shape.rows, shape.blocks)) for _ in range(2)]
-        operands = [
-            Operand(np.vectorize(lambda v, f=f: code_of(v, f))(x).astype(np.uint16), f)
-            for x, f in zip(values, formats, strict=True)
-        ]
-        c = np.zeros((shape.rows, shape.rows), np.uint32)
-        inputs = registers_of(name, *operands, c, [e + 127 for e in exponents], bytes_)
-        scaled = [x * np.repeat(2.0**e, 32, axis=1) for x, e in zip(values, exponents, strict=True)]
-        want = (scaled[0] @ scaled[1].T + 0.0).astype(np.float32).view(np.uint32)
-        parameters = pack_parameters(*formats, scaled=True, scale_byte_a=bytes_[0], scale_byte_b=bytes_[1])
-        np.testing.assert_array_equal(NATIVES[name](inputs, parameters), pack_c(name, want))
-        unscaled = (values[0] @ values[1].T + 0.0).astype(np.float32).view(np.uint32)
-        np.testing.assert_array_equal(NATIVES[name](inputs, pack_parameters(*formats)), pack_c(name, unscaled))
 
 
 @pytest.mark.parametrize("name", [name for name in SHAPES if SHAPES[name].blocks])
@@ -533,39 +346,7 @@ def test_an_overflow_meets_the_inf_of_a_later_group_and_not_of_an_earlier_one():
     assert one_product(Format.bf16, [INF, *[0.0] * 7, *[big] * 4], [-1.0, *[0.0] * 7, *[big] * 4], 0.0) == 0xFF800000
 
 
-# ---- The switches: each makes a difference where it should ----
-
-
-def _chain(format_, a, b, c, **changes):
-    group = dataclasses.replace(DEFAULT, byte=DEFAULT.byte._replace(**changes), half=DEFAULT.half._replace(**changes))
-    codes = [np.array([[code_of(v, format_) for v in x]], np.uint16) for x in (a, b)]
-    return int(
-        multiply(Operand(codes[0], format_), Operand(codes[1], format_), np.array([[c]], np.uint32), group)[0, 0]
-    )
-
-
-def test_the_group_length_decides_what_cancels():
-    a = [2.0**8, 2.0**-9] + [0.0] * 14 + [-(2.0**8)] + [0.0] * 15
-    b = [2.0**8, 2.0**-9] + [0.0] * 14 + [2.0**8] + [0.0] * 15
-    assert _chain(Format.fp8, a, b, 0) == 0
-    assert _chain(Format.fp8, a, b, 0, length=32, split=Split.none, product_bits=36, dot_bits=40) == f32_bits(2.0**-18)
-
-
-def test_the_split_keeps_what_its_own_part_can_hold():
-    # The small one, at odd k, is cut only where it is aligned with the large ones.
-    a, b = [2.0**8, -(2.0**-9), -(2.0**8)] + [0.0] * 13, [2.0**8, 2.0**-9, 2.0**8] + [0.0] * 13
-    assert _chain(Format.fp8, a, b, 0) == f32_bits(-(2.0**-8))  # floored to one unit, 24 below 2^16
-    assert _chain(Format.fp8, a, b, 0, split=Split.none) == 0  # cut toward zero
-    assert _chain(Format.fp8, a, b, 0, product_bits=36, dot_bits=40) == f32_bits(-(2.0**-18))
-
-
-def test_the_window_of_c():
-    a, b = [2.0**8, -(2.0**8)] + [0.0] * 14, [2.0**8, 2.0**8] + [0.0] * 14
-    at, below = f32_bits(-(2.0**-9)), f32_bits(-(2.0**-10))  # 25 and 26 binades under the products
-    assert _chain(Format.fp8, a, b, at) == f32_bits(-(2.0**-8))  # one unit, 24 below 2^16
-    assert _chain(Format.fp8, a, b, below) == 0
-    assert _chain(Format.fp8, a, b, below, c_window=26) == f32_bits(-(2.0**-8))
-    assert _chain(Format.f16, a, b, f32_bits(-(2.0**-60))) == f32_bits(-(2.0**-8))
+# ---- Questions of all classes: each makes a difference where it should ----
 
 
 def test_block_sums_and_product_exponents_differ_where_c_cancels():

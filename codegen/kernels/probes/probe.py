@@ -18,7 +18,7 @@ from codegen.language import Kernel, trace
 
 Array = NDArray[Any]
 # The modules that define probes, each with `PROBES`.
-MODULES = ("matrix_sums", "matrix_values", "matrix_tiles", "lanes", "lds", "lds_clocks")
+MODULES = ("matrix_sums", "matrix_values", "matrix_tiles", "lanes", "lds", "lds_clocks", "conversions", "transcendentals")
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,10 @@ class Step:
         for array in self.inputs:
             total.update(repr((array.shape, array.dtype.str)).encode() + np.ascontiguousarray(array).tobytes())
         return total.hexdigest()
+
+    def kept(self, output: Array) -> Array:
+        """What a capture keeps of the output: all of it, or another form without loss."""
+        return output
 
     def kept(self, output: Array) -> Array:
         """What a capture keeps of the output: all of it, or another form without loss."""

@@ -65,8 +65,8 @@ QUESTION_RULES: dict[str, Rule] = {  # by the question they answer for all class
     ),
     "f32_denorm": rule(
         "mfma.f32_denorm",
-        Evidence.spec,
-        "CDNA4 ISA 7.4; 7.1.2 says that MODE's denormal fields are ignored",
+        Evidence.chosen,
+        "CDNA4 ISA 7.4, which 7.1.2 contradicts: there MODE's denormal fields are ignored and subnormals kept",
         "Subnormal A and B of f32 instructions become zeros of their sign unless MODE keeps f32 inputs; C and D keep"
         " theirs.",
     ),
@@ -95,7 +95,8 @@ _STEPS = {
 _HALF_STEPS = _STEPS | {
     "group": "Groups of 8 products are summed on one alignment.",
     "split": "A group is aligned as a whole.",
-    "product_overflow": "A bf16 product of 2^128 or more is Inf before summing.",
+    "product_overflow": "A bf16 product of 2^128 or more is Inf before summing: one whose factors' exponents, plus one"
+    " where their significands multiply to 2 or more, add up to 128 or more.",
     "c": "C is floored 24 bits below the larger exponent, however far below it is.",
 }
 _BYTE_STEPS = _STEPS | {
@@ -221,9 +222,9 @@ SPARSE_RULES: tuple[Rule, ...] = (
 BROADCAST_RULES: tuple[Rule, ...] = (
     rule(
         "mfma.broadcast",
-        Evidence.spec,
-        "CDNA4 ISA table 89 and AMD's matrix instruction calculator; 7.1.6.1 differs where 2^CBSZ is not the number of"
-        " blocks; fpsan's tests on gfx950 have it so",
+        Evidence.published,
+        "fpsan's tests on gfx950; so has it CDNA4 ISA table 89 and AMD's matrix instruction calculator, while 7.1.6.1"
+        " differs where 2^CBSZ is not the number of blocks",
         "In every 2^CBSZ consecutive blocks, A is that of the one numbered ABID among them.",
     ),
     rule(

@@ -166,9 +166,9 @@ class Output:
 
 @dataclass(frozen=True)
 class Product:
-    """One product of a group. kind: finite, inf, nan, or overflow (2^128 or more: taken as Inf). scale: exponent of its
-    two block scales together. exponent: the sum of its factors' and the scale's. part: of the group, 0 or 1. kept: what
-    the alignment left of the value."""
+    """One product of a group. kind: finite, inf, nan, or overflow (its exponent reaches 128: taken as Inf). scale:
+    exponent of its two block scales together. exponent: the sum of its factors' and the scale's. part: of the group, 0
+    or 1. kept: what the alignment left of the value."""
 
     k: int
     a: Number

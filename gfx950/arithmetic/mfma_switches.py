@@ -133,7 +133,7 @@ class GroupRule(NamedTuple):
     c_bits: int = 24
     c_window: int = NO_WINDOW
     sum_bits: int = 31
-    product_overflow: int = 1  # 1: a product of magnitude 2^128 or more is Inf before anything is summed
+    product_overflow: int = 1  # 1: a product whose exponent reaches 128 is Inf before anything is summed
     method: int = Method.aligned
     product_direction: int = Direction.zero
     split_direction: int = Direction.down
@@ -181,7 +181,12 @@ FIELDS: dict[str, Field] = {
     ),
     "product_direction": Field(_CUTS, "products", "Which way products are cut."),
     "product_overflow": Field(
-        _numbers(1, 0), "product_overflow", "1: a product of 2^128 or more is Inf before anything is summed."
+        _numbers(1, 0),
+        "product_overflow",
+        "1: a product that is not 0 is Inf before anything is summed where the exponents of its factors and of their"
+        " scales, plus one where the significands multiply to 2 or more, add up to 128 or more. A subnormal factor"
+        " counts with the exponent of the smallest normal number, so that under large scales a product below 2^128"
+        " can be Inf too; all others are Inf from 2^128 on. 0: never.",
     ),
     "split_direction": Field(
         _named(Direction.down, Direction.zero), "split", "Which way part sums are cut at the larger exponent."

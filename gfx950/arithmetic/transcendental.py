@@ -44,10 +44,15 @@ F32_RANGE_RULE = rule(
 TURNS_RULE = rule(
     "transcendental.turns",
     Evidence.spec,
-    "CDNA4 ISA 12.8, V_SIN_F32, V_COS_F32, V_SIN_F16, V_COS_F16: full range, denormals supported, and the examples;"
-    " that every sine and cosine of 0 but that of -0 is +0 goes beyond the examples",
+    "CDNA4 ISA 12.8, V_SIN_F32, V_COS_F32, V_SIN_F16, V_COS_F16: full range, denormals supported, and the examples",
     "v_sin and v_cos take turns, at any magnitude; they take and give subnormals, which the instruction flushes where"
-    " MODE does. An infinity gives 0xffc00000 (f16 0xfe00), sin of -0 is -0, other zeros are +0.",
+    " MODE does. An infinity gives 0xffc00000 (f16 0xfe00), sin of -0 is -0.",
+)
+TURNS_ZERO_RULE = rule(
+    "transcendental.turns_zeros",
+    Evidence.chosen,
+    "CDNA4 ISA 12.8 shows it in examples alone: of sin at the largest numbers, of cos at a quarter turn",
+    "Every sine or cosine that is zero is +0, but for sin of -0: of negative whole and half turns too.",
 )
 EXP_RANGE_RULE = rule(
     "transcendental.exp_f32_ends",
@@ -70,10 +75,17 @@ NAN_RULE = rule(
 F16_RULE = rule(
     "transcendental.f16",
     Evidence.spec,
-    "CDNA4 ISA 12.8, of V_RCP_F16 by analogy, and the preface of 12: MODE holds where nothing else is said; the NaN"
-    " code is that of the examples",
+    "CDNA4 ISA 12.8, and the preface of 12: MODE holds where nothing else is said; the NaN code is that of the"
+    " examples",
     "The f16 forms take and give subnormals, which the instruction flushes where MODE does; log, rsq and sqrt of"
     " negative numbers are 0xfe00.",
+)
+F16_RCP_RULE = rule(
+    "transcendental.f16_rcp_subnormals",
+    Evidence.chosen,
+    "CDNA4 ISA 12.8 says of the other f16 forms that denormals are supported, of V_RCP_F16 nothing, and that V_RCP_F32"
+    " flushes them",
+    "v_rcp_f16 takes and gives subnormals as the other f16 forms do.",
 )
 F16_HIGH_RULE = rule(
     "transcendental.f16_high_half",
@@ -213,9 +225,9 @@ def rules(mnemonic: str, model: Model | None = None) -> list[Rule]:
 
 def _range_rules(mnemonic: str) -> list[Rule]:
     if mnemonic in _TURNS:
-        return [TURNS_RULE, *([F16_HIGH_RULE] if mnemonic in _F16 else []), NAN_RULE]
+        return [TURNS_RULE, TURNS_ZERO_RULE, *([F16_HIGH_RULE] if mnemonic in _F16 else []), NAN_RULE]
     if mnemonic in _F16:
-        return [F16_RULE, F16_HIGH_RULE, NAN_RULE]
+        return [F16_RULE, *([F16_RCP_RULE] if mnemonic == "v_rcp_f16" else []), F16_HIGH_RULE, NAN_RULE]
     ends = [EXP_RANGE_RULE] if mnemonic == "v_exp_f32" else []
     return [F32_RANGE_RULE, *ends, FLUSH_SIGN_RULE, NAN_RULE]
 

@@ -19,6 +19,7 @@ from emu.engines.numpy_engine import NumpyEngine
 from gfx950.arithmetic import transcendental, transcendental_lanes
 from gfx950.arithmetic.native import NATIVES
 from gfx950.arithmetic.result_table import SCALING
+from gfx950.evidence import Evidence
 from gfx950.isa.registry import lookup
 from gfx950.lanes import F64 as F64Lanes
 from gfx950.lanes import Mode
@@ -422,3 +423,11 @@ def test_a_plain_host_that_flushes_subnormals_gives_the_same_bits(tmp_path):
 def test_other_names_are_an_error():
     with pytest.raises(ValueError, match="no transcendental instruction modelled here; there are v_exp_f32"):
         transcendental.rules("v_add_f32")
+
+
+def test_that_rcp_of_halves_keeps_subnormals_is_a_choice_and_of_the_others_the_manual_s_word():
+    name = "transcendental.f16_rcp_subnormals"
+    for mnemonic in ("v_exp_f16", "v_log_f16", "v_rcp_f16", "v_rsq_f16", "v_sqrt_f16"):
+        levels = {rule.name: rule.evidence for rule in transcendental.rules(mnemonic)}
+        assert levels["transcendental.f16"] is Evidence.spec
+        assert levels.get(name) is (Evidence.chosen if mnemonic == "v_rcp_f16" else None)

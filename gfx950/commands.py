@@ -331,7 +331,7 @@ def describe_switch(switch: Switch, model: Model) -> dict[str, Any]:
 
 
 def switch_line(switch: dict[str, Any]) -> str:
-    """`mfma.product_bits = 24 (or 23, 25)`, with a mark where the answer is measured or not the default."""
+    """`mfma.half.length = 8 (or 1, 2, 4, 16)`, with a mark where the answer is measured or not the default."""
     marks = "*" * (switch["answer"] != switch["default"]) + "+" * (switch["measured"] is not None)
     others = ", ".join(f"{a}" for a in switch["answers"] if a != switch["answer"])
     return f"{switch['name']} = {switch['answer']}{marks} (or {others})"

@@ -14,7 +14,7 @@ from golden import store
 from golden.store import MissingGolden, RecordedEvidence, paths, read, recorded, sha256, write
 
 NUMBERS = dict.fromkeys(LEVELS, 0) | {"carried": 1, "spec": 3}
-EVIDENCE = RecordedEvidence({"mfma.c_bits": "carried"}, NUMBERS, "gfx950", "0123")
+EVIDENCE = RecordedEvidence({"mfma.half.c": "carried"}, NUMBERS, "gfx950", "0123")
 OTHER = dataclasses.replace(EVIDENCE, rules={})
 
 
@@ -143,7 +143,7 @@ def test_bytes_that_are_no_text(made_up, tmp_path):
         (lambda raw: raw.pop("inputs"), "inputs"),
         (lambda raw: raw.update(more=1), "more"),
         (lambda raw: raw.pop("evidence"), "it has no 'evidence'"),
-        (lambda raw: raw.update(evidence={"mfma.c_bits": "carried"}), "mfma.c_bits"),
+        (lambda raw: raw.update(evidence={"mfma.half.c": "carried"}), "mfma.half.c"),
         (lambda raw: raw["evidence"].update(rules=[]), "its evidence has no rules"),
         (
             lambda raw: raw["evidence"]["instructions"].pop("vendor"),
@@ -164,10 +164,10 @@ def test_records_that_do_not_fit(made_up, tmp_path, change, message):
 
 def test_what_changed_in_the_evidence_is_said():
     assert EVIDENCE.changes(EVIDENCE) == []
-    rules = {"mfma.c_bits": "measured", "lds.m0": "vendor"}
+    rules = {"mfma.half.c": "measured", "lds.m0": "vendor"}
     now = RecordedEvidence(rules, NUMBERS | {"carried": 0, "measured": 1}, "fitted", "4567")
     assert EVIDENCE.changes(now) == [
-        "mfma.c_bits is measured, was carried",
+        "mfma.half.c is measured, was carried",
         "lds.m0 (vendor) is new",
         "the model is fitted (4567), was gfx950 (0123)",
         "4 instructions: 1 measured, 0 published, 0 carried, 0 vendor, 0 chosen, 3 spec;"

@@ -79,7 +79,8 @@ class RunOptions:
     """How to run. engine: host, numpy or device. threads: workgroups at once on the host engine. step_limit: wave
     instructions a workgroup may take.
 
-    model: of arithmetic, as `gfx950.models.find_model` takes it; None for the one in force where the launch is made.
+    model: of arithmetic, as `gfx950.models.find_model` takes it, looked up once, here: a file that changes afterwards
+    changes nothing. None for the one in force where the launch is made.
     quantum: instructions before a wave's turn ends, TO_BARRIER for as far as it gets. seed: turns of random length, 1
     to quantum, instead. watch: a range of device addresses whose last writer is reported. observers: of emu.observers,
     for the numpy engine.
@@ -102,7 +103,7 @@ class RunOptions:
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise LaunchError(f"{name} is {value!r}", expected="a whole number from 1 on")
         if self.model is not None:
-            self._check_model()
+            object.__setattr__(self, "model", self._found_model(self.model))
         if self.threads > LARGEST_THREADS:
             raise LaunchError(f"threads is {self.threads}", expected=f"at most {LARGEST_THREADS}, one for each core")
         _check_watch(self.watch)
@@ -115,13 +116,14 @@ class RunOptions:
                 expected="engine='numpy' with observers",
             )
 
-    def _check_model(self) -> None:
+    def _found_model(self, model: Model | str) -> Model:
         try:
-            found = find_model(self.model)  # type: ignore[arg-type]
+            found = find_model(model)
         except ModelError as error:
-            raise LaunchError(f"the model is {self.model!r}", expected=str(error)) from None
+            raise LaunchError(f"the model is {model!r}", expected=str(error)) from None
         if self.engine == "device" and found.digest != DEFAULT.digest:
             raise LaunchError(f"model {found.name!r} on a device", expected="no model: a device has its own arithmetic")
+        return found
 
 
 def _check_observers(observers: object) -> None:

@@ -6,6 +6,7 @@ import copy
 import json
 import pickle
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -384,6 +385,20 @@ def test_options_name_the_model_of_a_launch(data, engine, tmp_path):
         assert in_range(module, RunOptions(engine=engine, model=model), count) == {wanted}, model
 
 
+def test_options_read_the_file_of_a_model_once(data, tmp_path):
+    path = tmp_path / "m.json"
+    write_model(make_model("m", SWITCHED), path)
+    options = RunOptions(model=str(path))
+    path.unlink()
+    assert options.model == make_model("m", SWITCHED)
+    there = pickle.loads(pickle.dumps(replace(options, threads=2)))
+    assert there == replace(options, threads=2)
+    module = Device(options).load(data)
+    for chosen in (None, options, there):
+        assert in_range(module, chosen) == {63}
+    assert module["k"].evidence().model == options.model
+
+
 def test_options_come_before_the_model_in_force(data):
     module = Device().load(data)
     with using(make_model("m", SWITCHED)):
@@ -435,5 +450,5 @@ def test_options_with_models_that_cannot_be(options, message):
 
 
 def test_a_device_takes_the_defaults():
-    for model in (None, "gfx950", make_model("m")):
-        assert RunOptions(engine="device", model=model).model == model
+    for model, found in ((None, None), ("gfx950", DEFAULT), (make_model("m"), make_model("m"))):
+        assert RunOptions(engine="device", model=model).model == found

@@ -3,7 +3,7 @@
 A workgroup that has all of LDS, and so a compute unit of its own, times runs of one access: of two lanes whose data lie
 in the same banks or in others, for every pair of lanes (which share a phase?); of two lanes a growing stride apart (how
 many banks?); of more and more lanes at different dwords of one bank, or at one dword (what does it cost?). Transposing
-reads want all lanes: there they read in order, but for the second lane of a pair.
+reads want all lanes: there all but the two read one dword, which is taken to cost nothing in their phases.
 
 Reads are exact instructions, each waited for. Writes are the language's, for instructions without result cannot be
 exact; a read that is waited for ends their run. Clocks are compared with nothing, so the steps are not exact; the
@@ -141,13 +141,11 @@ def lane_pairs(size: Size) -> Pairs:
 def pair_rows(access: Access, pair: tuple[int, int], conflict: bool) -> Words:
     """EXEC and addresses with which two lanes meet in a bank, or do not."""
     first, second = pair
-    if access.transposes:
-        addresses = np.arange(LANES) * access.width
-        addresses[second] = FAR + addresses[first if conflict else second]
-        return np.stack([exec_row(EXEC_PATTERNS["full"]), addresses]).astype(np.uint32)
-    addresses = np.zeros(LANES, np.int64)
-    addresses[second] = FAR + (0 if conflict else OTHER_BANK)
-    return np.stack([exec_row(1 << first | 1 << second), addresses]).astype(np.uint32)
+    addresses = np.zeros(LANES, np.uint32)
+    addresses[first] = OTHER_BANK
+    addresses[second] = FAR + (1 if conflict else 2) * OTHER_BANK
+    active = EXEC_PATTERNS["full"] if access.transposes else 1 << first | 1 << second
+    return np.stack([exec_row(active), addresses])
 
 
 def stride_rows(stride: int) -> Words:
@@ -250,8 +248,8 @@ def cost_table(capture: Capture, mnemonic: str) -> Mapping[int, tuple[int, int]]
 
 
 def bank_count(capture: Capture, mnemonic: str) -> int | None:
-    """The smallest stride, in dwords, at which two lanes conflict though their data do not touch; None where none
-    takes longer."""
+    """How many banks there are, by the smallest stride at which two lanes conflict though their data do not touch;
+    None where no stride takes longer."""
     if capture.origin.kind != "device":
         return None
     clocks = capture.read(f"P14/strides/{mnemonic}").astype(np.int64)
@@ -259,7 +257,8 @@ def bank_count(capture: Capture, mnemonic: str) -> int | None:
     beyond = clocks[width - 1 :]
     if beyond.max() - beyond.min() < LEAST_SPREAD:
         return None
-    return width + int(np.argmax(2 * beyond > beyond.max() + beyond.min()))
+    stride = width + int(np.argmax(2 * beyond > beyond.max() + beyond.min()))
+    return stride + width - 1
 
 
 PROBES = (Probe("P14", "bank conflicts of LDS: phases, banks and costs by the clock", steps),)

@@ -55,6 +55,15 @@ SPECIAL = {
            0xFFF0000000000000, 0x7FF8000000001234, 0xFFF4000000005678],
 }  # fmt: skip
 
+EXCHANGES: dict[str, tuple[str, dict[str, int]]] = {
+    "two": ("ds_wrxchg2_rtn_b32", {"offset0": 1, "offset1": 2}),
+    "equal": ("ds_wrxchg2_rtn_b32", {"offset0": 3, "offset1": 3}),
+    "equal_64": ("ds_wrxchg2_rtn_b64", {"offset0": 1, "offset1": 1}),
+    "conditional": ("ds_condxchg32_rtn_b64", {}),
+    "wrap": ("ds_wrap_rtn_b32", {}),
+    "masked": ("ds_mskor_rtn_b32", {}),
+}
+
 
 # ---- transposing reads -----------------------------------------------------------------------------------------------
 
@@ -209,6 +218,30 @@ def atomics(size: Size) -> Iterator[Step]:
         for mode, bits in MODES.items():
             yield forms_step(f"P13b/{mnemonic}/mode_{mode}", [form], registers, contents, shows=True, mode=bits)
     yield from _crowded()
+    yield from _beyond()
+    yield from _exchanges()
+
+
+def _beyond() -> Iterator[Step]:
+    """Aligned atomics around the end of LDS and far beyond it."""
+    for mnemonic, count in (("ds_add_rtn_u32", 1), ("ds_add_rtn_u64", 2)):
+        addresses = edge_addresses() & np.uint32(0xFFFFFFFF - 4 * count + 1)
+        data = [lane_ids(0x1000 * i) for i in range(2 * count)]
+        registers = np.concatenate([under_patterns([row, *data], FULL) for row in addresses])
+        contents = _contents(len(registers))
+        yield forms_step(f"P13b/atomic_range/{mnemonic}", [Form(mnemonic)], registers, contents, shows=True)
+
+
+def _exchanges() -> Iterator[Step]:
+    """Atomics whose text is short: two exchanges, also at one address, conditional ones, masks, wrapping."""
+    random = np.random.default_rng(15)
+    for name, (mnemonic, static) in EXCHANGES.items():
+        form = Form(mnemonic, tuple(sorted(static.items())))
+        address = random.permutation(LANES).astype(np.uint32) * 16
+        others = random.integers(0, 1 << 32, (form.rows - 2, LANES), dtype=np.uint32)
+        registers = under_patterns([address, *others])
+        contents = _contents(len(registers))
+        yield forms_step(f"P13b/exchange/{name}", [form], registers, contents, shows=True)
 
 
 def _crowded() -> Iterator[Step]:

@@ -8,6 +8,8 @@ import pytest
 
 from codegen.kernels.probes import lds, lds_clocks
 from codegen.kernels.probes.capture import Origin, entry_of, make
+from codegen.kernels.probes.fit import Evidence
+from codegen.kernels.probes.fit_lanes import FAMILIES
 from codegen.kernels.probes.lane_forms import EXEC_PATTERNS
 from codegen.kernels.probes.lds_clocks import ACCESSES, CROWDS, Access, PhaseReport, pair_rows, phase_report
 from codegen.kernels.probes.probe import SIZES, compiled, probes
@@ -15,6 +17,7 @@ from codegen.kernels.probes.run import Runner, run_steps
 from emu import code_object
 from emu.dispatch import RunOptions
 from gfx950.lds import LDS_BYTES, conflicts, phases
+from gfx950.models import DEFAULT
 from tests.codegen.exact_kernels import code_lines
 
 QUICK, FULL = SIZES["quick"], SIZES["full"]
@@ -209,6 +212,58 @@ def test_lanes_at_one_address_take_turns():
             assert output[0, lane] == totals[int(address[lane])]
             totals[int(address[lane])] = (totals[int(address[lane])] - int(data[lane])) % (1 << 32)
         assert {a: int(output[1, a // 4]) for a in totals} == totals
+
+
+@pytest.mark.parametrize(("mnemonic", "size"), [("ds_add_rtn_u32", 4), ("ds_add_rtn_u64", 8)])
+def test_atomics_beyond_the_end_do_nothing_and_give_0(mnemonic, size):
+    name = f"P13b/atomic_range/{mnemonic}"
+    beyond = 0
+    for item, found in enumerate(outputs()[name]):
+        memory, rows = memory_of(name, item)
+        for lane in range(64):
+            address, old = int(rows[1, lane]), 0
+            added = sum(int(rows[2 + i, lane]) << 32 * i for i in range(size // 4))
+            if address + size <= len(memory):
+                old = int.from_bytes(memory[address : address + size], "little")
+                memory[address : address + size] = ((old + added) % (1 << 8 * size)).to_bytes(size, "little")
+            else:
+                beyond += 1
+            assert sum(int(found[i, lane]) << 32 * i for i in range(size // 4)) == old
+        np.testing.assert_array_equal(found[size // 4 :].ravel(), np.frombuffer(bytes(memory), np.uint32))
+    assert beyond > 64
+
+
+def test_exchanges_at_equal_offsets_store_the_first_datum():
+    step = STEPS["P13b/exchange/equal"]
+    for item, found in enumerate(outputs()[step.name]):
+        memory, rows = memory_of(step.name, item)
+        before = np.frombuffer(bytes(memory), np.uint32)
+        after = before.copy()
+        for lane in np.flatnonzero(rows[0]):
+            at = int(rows[1, lane]) // 4 + 3
+            assert [int(n) for n in found[:2, lane]] == [before[at]] * 2
+            after[at] = rows[2, lane]
+        np.testing.assert_array_equal(found[2:].ravel(), after)
+
+
+def test_conditional_exchanges_go_by_the_top_bit():
+    step = STEPS["P13b/exchange/conditional"]
+    for item, found in enumerate(outputs()[step.name]):
+        memory, rows = memory_of(step.name, item)
+        after = np.frombuffer(bytes(memory), np.uint32).copy()
+        for lane in np.flatnonzero(rows[0]):
+            for half in (0, 1):
+                word, at = int(rows[2 + half, lane]), int(rows[1, lane]) // 4 + half
+                after[at] = word & 0x7FFFFFFF if word >> 31 else after[at]
+        np.testing.assert_array_equal(found[2:].ravel(), after)
+
+
+def test_a_whole_capture_of_the_emulator_is_confirmed():
+    pairs = list(run_steps(Runner(RunOptions()), list(STEPS.values())))
+    evidence = Evidence(make(DEVICE, "quick", pairs), STEPS)
+    (family,) = FAMILIES
+    found = family.fit(evidence, DEFAULT)
+    assert (found.steps, found.unexplained) == (len(STEPS), [])
 
 
 # ---- the steps -------------------------------------------------------------------------------------------------------

@@ -50,10 +50,6 @@ class Step:
         """What a capture keeps of the output: all of it, or another form without loss."""
         return output
 
-    def kept(self, output: Array) -> Array:
-        """What a capture keeps of the output: all of it, or another form without loss."""
-        return output
-
 
 Steps = Callable[["Size"], Iterable[Step]]
 

@@ -155,7 +155,7 @@ def fit(context: click.Context, file: Path, path: Path | None, as_json: bool) ->
 
     found = fit_capture(read(file), FAMILIES, _nothing if as_json else _show_family)
     if path is not None:
-        write_model(found.model(path.stem), path)
+        write_model(found.model(path.stem, path.parent), path)
     if as_json:
         terminal.show_json("gfx950.fit/1", _document(found))
     else:
@@ -178,6 +178,8 @@ def _show_family(found: FamilyFit) -> None:
         else:
             line = f"{name}: {answer}" + ("" if answer == SWITCHES[name].default else " (not the default)")
         click.echo("\n".join(terminal.wrap(line, "  ")))
+    for note in found.notes:
+        click.echo("\n".join(terminal.wrap(note, "  ")))
     for one in found.unexplained[:SHOWN]:
         click.echo("\n".join(terminal.wrap(one.text, "  ")))
     if len(found.unexplained) > SHOWN:
@@ -214,6 +216,8 @@ def _document(found: Fit) -> dict[str, Any]:
             "answers": f.answers,
             "undecided": f.undecided,
             "telling": f.telling,
+            "tables": sorted(f.tables),
+            "notes": f.notes,
             "unexplained": [vars(d) for d in f.unexplained],
         }
         for f in found.families

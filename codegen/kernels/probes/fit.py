@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -42,7 +43,9 @@ class Difference:
 @dataclass
 class FamilyFit:
     """What the fit of one family found. answers: of each switch the one in the explaining model. undecided: for some of
-    them the other answers that explain as much, each with what would tell. unexplained: what no answers explain."""
+    them the other answers that explain as much, each with what would tell. unexplained: what no answers explain.
+    tables: files of transcendental results by mnemonic, as `result_table.write_table` writes them. notes: what else the
+    capture says, each one line."""
 
     family: str
     answers: dict[str, Answer] = field(default_factory=dict)
@@ -50,6 +53,8 @@ class FamilyFit:
     telling: dict[str, str] = field(default_factory=dict)
     unexplained: list[Difference] = field(default_factory=list)
     steps: int = 0
+    tables: dict[str, bytes] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
 
 
 class Family(Protocol):
@@ -100,17 +105,30 @@ class Fit:
         """Whether every step comes out bit for bit."""
         return not any(family.unexplained for family in self.families)
 
-    def model(self, name: str = "fitted") -> Model:
-        """The model that explains. Of a device's capture its decided answers count as measured; those of a family with
-        an unexplained step do not."""
+    def model(self, name: str = "fitted", folder: Path | None = None) -> Model:
+        """The model that explains. Of a device's capture its decided answers and its tables count as measured; those of
+        a family with an unexplained step do not.
+
+        folder: where the files of its tables are written, `name.mnemonic.results`; without one it has no tables.
+        """
         values = {switch: answer for family in self.families for switch, answer in family.answers.items()}
+        tables = {} if folder is None else self._write_tables(name, folder)
         measured: dict[str, str] = {}
         if self.capture.origin.kind == "device":
             source = f"capture {self.capture.digest[:16]} of {self.capture.origin.text}"
             for family in self.families:
                 if not family.unexplained:
-                    measured |= {switch: source for switch in family.answers if switch not in family.undecided}
-        return make_model(name, values, measured=measured)
+                    decided = [switch for switch in family.answers if switch not in family.undecided]
+                    measured |= {one: source for one in (*decided, *(t for t in family.tables if t in tables))}
+        return make_model(name, values, tables, measured)
+
+    def _write_tables(self, name: str, folder: Path) -> dict[str, Path]:
+        tables = {}
+        for family in self.families:
+            for mnemonic, content in family.tables.items():
+                tables[mnemonic] = folder / f"{name}.{mnemonic}.results"
+                tables[mnemonic].write_bytes(content)
+        return tables
 
 
 def evidence_of(capture: Capture) -> tuple[Evidence, list[str]]:

@@ -3,8 +3,8 @@
 Why this is exact. A product of two 8-bit (or smaller) elements, or of two significands of f16 or bf16, fits f32;
 multiplied by the power of two that puts the cut at the units place it still does, and the conversion to i32 is then
 the rule's cut toward zero. A group's sum fits i32. Its sum with C has up to 39 places: the upper and the last 22 fit
-f32 each, and one fused addition rounds them together; 32-bit shifts floor. Near the ends of f32 every number is an
-integer below 2^40 in f64, and floors are floors. Groups with Inf products are summed once more in f32 with real Inf,
+f32 each, and one fused addition rounds them together; 32-bit shifts floor. Near the lower end of f32 an addend keeps
+that rounding above the last place of subnormals. Groups with Inf products are summed once more in f32 with real Inf,
 which tells Inf from NaN.
 
 What is quick: pairs of values of 15 bits, multiplied as integers; f16 and bf16 as f32 numbers where all products are;
@@ -35,12 +35,9 @@ from gfx950.arithmetic.mfma_lanes import (
     any_lane,
     apart,
     bits_f32,
-    bits_f64,
     bits_i32,
-    bits_i64,
     branch,
     equal,
-    floor,
     fused,
     host_bodies,
     loop,
@@ -50,16 +47,12 @@ from gfx950.arithmetic.mfma_lanes import (
     maximum_bytes,
     maximum_halves,
     minimum,
-    narrow,
     select,
     spread,
     stack_words,
     to_f32,
-    to_f64,
     truncate_i32,
     vector_of,
-    widen_f64,
-    widen_i64,
 )
 from gfx950.arithmetic.mfma_operands import (
     HAS_NAN,
@@ -90,10 +83,6 @@ HALF, BYTE = DEFAULT.half, DEFAULT.byte
 def power_f32(exponent: Value) -> Value:
     """2^exponent; below the normal range the smallest normal number, 2^128 is Inf."""
     return bits_f32(maximum(exponent + BIAS, 1) << 23)
-
-
-def power_f64(exponent: Value) -> Value:
-    return bits_f64((widen_i64(exponent) + 1023) << 52)
 
 
 # ---- One group of products ----
@@ -221,58 +210,10 @@ def sum_small(pairs: tuple[Pair, Pair], rows: int, smallest: Value, short: Value
 # ---- With C ----
 
 
-def round_lanes(value: Value, overflow_bits: Value) -> Value:
-    """Bits of the nearest f32 of normal f64 values, without trusting the host to keep subnormal f32."""
-    size = magnitude(value)
-    # The units place of 2^-97 + x is the smallest subnormal's.
-    subnormal = low_i32(bits_i64(size + 2.0**-97)) & 0xFFFFFF
-    result = select(size < 2.0**-126, subnormal, bits_i32(narrow(size)))
-    return minimum(result, overflow_bits) | low_i32(bits_i64(value) >> 32) & 0x80000000
-
-
-def floor_total(total: Value) -> Value:
-    """Step e without its lower bound: integers in f64, floored 31 bits below their own exponent. A negative one grows
-    in magnitude."""
-    bits, below = bits_i64(total), (1 << 21) - 1
-    return bits_f64(select(bits < 0, bits + below, bits) & ~below)
-
-
 def significand_of(c: Value, hidden: Value) -> Value:
     """The signed significand of C, with its hidden bit; of -0 none."""
     significand = (c & 0x7FFFFF) | hidden
     return select(above(c, SIGN), 0 - significand, significand)
-
-
-def align(sums: Sums, significand: Value, drop: Value, largest: Value, half: bool) -> Value:
-    """Step d: the sum of dot product and C as integers in f64, of which the 32nd place is that of `largest`."""
-    addend = (significand << 1) >> minimum(drop, 31)
-    if not half:
-        addend = select(drop > BYTE.c_window, 0, addend)
-    # Below -100 only the sign of a sum is left of it, above 100 there is only the zero sum of no products.
-    lift = maximum(sums.unit - largest + (32 + BIAS), BIAS - 100)
-    if not half:
-        lift = minimum(lift, BIAS + 100)
-    dot = floor(to_f64(sums.total) * widen_f64(bits_f32(lift << 23)))
-    return fused(to_f64(addend), dot.constant(256.0), dot)
-
-
-def finish_anywhere(dot: Value, largest: Value, overflow_bits: Value) -> Value:
-    """Steps e and f at any exponent; where that is -126 the floor is at the second place at the least."""
-    even = floor(dot * 0.5) * 2.0
-    # 2^e for e below f64's own lowest is not met: the lowest e here is -158.
-    at_bottom = to_f64(select(equal(largest, 1), largest.constant(1), 0))
-    dot = floor_total(fused(at_bottom, even - dot, dot))
-    return round_lanes(dot * power_f64(largest - (32 + BIAS)), overflow_bits)
-
-
-def add_anywhere(sums: Sums, c: Value, half: bool, overflow_bits: Value) -> Value:
-    """Steps d to f at any exponent; C stays where it is Inf or NaN."""
-    field = exponent_field(c)
-    exponent = maximum(field, 1)
-    largest = maximum(sums.exponent, exponent)
-    significand = significand_of(c, select(equal(field, 0), c.constant(0), 0x800000))
-    d = finish_anywhere(align(sums, significand, largest - exponent, largest, half), largest, overflow_bits)
-    return select(is_special(c), c, d)
 
 
 class Near(NamedTuple):
@@ -286,17 +227,17 @@ class Near(NamedTuple):
     largest: Value
 
 
-def near_of(sums: Sums, c: Value) -> Near:
-    field = exponent_field(c)
-    largest = maximum(sums.exponent, field)
+def near_of(sums: Sums, c: Value, exponent: Value) -> Near:
+    """Step d begins: C has that exponent, and a bias as the sums have."""
+    largest = maximum(sums.exponent, exponent)
     left = select(equal(sums.total, 0), 8, sums.unit - largest + 32)  # zero may move anywhere
-    return Near(sums.total, left, c, largest - field, largest)
+    return Near(sums.total, left, c, largest - exponent, largest)
 
 
-def addend_of(near: Near, half: bool) -> Value:
-    """C in units of the 24th place. A subnormal C is so far below here that only its sign counts: it may have the
-    hidden bit too."""
-    significand = significand_of(near.c, near.c.constant(0x800000))
+def addend_of(near: Near, half: bool, hidden: Value | None = None) -> Value:
+    """C in units of the 24th place. Unless `hidden` tells which C have the hidden bit, a subnormal C is so far below
+    here that only its sign counts: it may have it too."""
+    significand = significand_of(near.c, near.c.constant(0x800000) if hidden is None else hidden)
     addend = (significand << 1) >> minimum(near.drop, 31)
     return addend if half else select(near.drop > BYTE.c_window, 0, addend)
 
@@ -320,23 +261,65 @@ def add_near(near: Near, half: bool) -> Value:
     return join_parts((lifted >> right) + addend, (near.total << left) + (addend << 8), near.largest)
 
 
-def add_far(near: Near, half: bool) -> Value:
-    """Steps d to f where `left` may be below 8 or negative: C is 2^25 or less in the 24th place, the sum of products
-    at most 2^23 where `left` is below 2."""
-    addend, left = addend_of(near, half), near.left
-    wide = (near.total << maximum(left - 8, 0)) >> minimum(maximum(8 - left, 0), 31)
-    high = wide + addend
-    low = ((near.total << maximum(left, 0)) >> minimum(maximum(0 - left, 0), 31)) + (addend << 8)
-    places = high ^ (high >> 31)  # as many as the sum has above the 8th
-    floored = (places >> 24) | (places >> 25)
-    return join_parts(high, low & (floored ^ -1), near.largest)
-
-
 def join_parts(high: Value, low: Value, largest: Value) -> Value:
     """The nearest f32 of high * 2^8 + low % 2^8 in the 32nd place; low tells its last 32 places."""
     upper, lower = to_f32(high >> 14), to_f32(low & 0x3FFFFF)
     total = fused(upper, bits_f32(high.constant(149 << 23)), lower)  # upper * 2^22
     return bits_i32(total * bits_f32((largest - 32) << 23))
+
+
+def far_parts(near: Near, addend: Value) -> tuple[Value, Value]:
+    """Steps d and e where `left` may be below 8 or negative: the parts that `join_parts` takes. C is 2^25 or less in
+    the 24th place, the sum of products at most 2^23 where `left` is below 2."""
+    left = near.left
+    wide = (near.total << maximum(left - 8, 0)) >> minimum(maximum(8 - left, 0), 31)
+    high = wide + addend
+    low = ((near.total << maximum(left, 0)) >> minimum(maximum(0 - left, 0), 31)) + (addend << 8)
+    places = places_of(high)
+    floored = (places >> 24) | (places >> 25)
+    return high, low & (floored ^ -1)
+
+
+def places_of(high: Value) -> Value:
+    """A number of as many places as the sum has above the 8th."""
+    return high ^ (high >> 31)
+
+
+def add_far(near: Near, half: bool) -> Value:
+    """Steps d to f where C and the sum of products may be far apart."""
+    return join_parts(*far_parts(near, addend_of(near, half)), near.largest)
+
+
+def add_anywhere(sums: Sums, c: Value, half: bool, overflow_bits: Value) -> Value:
+    """Steps d to f at any exponent; C stays where it is Inf or NaN."""
+    field = exponent_field(c)
+    near = near_of(sums, c, maximum(field, 1))
+    high, low = far_parts(near, addend_of(near, half, select(equal(field, 0), c.constant(0), 0x800000)))
+    # At the lowest exponent the floor is at the second place at the least.
+    low = select(equal(near.largest, 1), low & -2, low)
+    rounded = round_at(high, low, 10 - near.largest)
+    d = place_anywhere(rounded, near.largest - 159, overflow_bits) | (high & SIGN)
+    return select(is_special(c), c, d)
+
+
+def round_at(high: Value, low: Value, place: Value) -> Value:
+    """The nearest f32 of a sum in two parts, with nothing below 2^place: an addend of 2^(place + 23) has the last
+    place there. Sums above need none, nor do whole numbers where `place` is negative."""
+    count = maximum(minimum(place, 9), 0)
+    needed = (place > 0) & equal(places_of(high) >> (count + 15), 0)
+    magic = bits_f32(select(needed, ((count + 128) << 23) | (high & SIGN), 0))  # of 2^22
+    upper, lower, scale = to_f32(high >> 14), to_f32(low & 0x3FFFFF), bits_f32(high.constant(149 << 23))
+    return fused(upper + magic, scale, lower) - magic * scale
+
+
+def place_anywhere(value: Value, exponent: Value, overflow_bits: Value) -> Value:
+    """Bits of |value * 2^exponent|, without trusting the host to keep subnormals. value: a whole f32 number that needs
+    no rounding there; exponent: -158 or more."""
+    bits = bits_i32(magnitude(value))
+    field = (bits >> 23) + minimum(exponent, 255)
+    normal = minimum((minimum(field, 255) << 23) | (bits & 0x7FFFFF), overflow_bits)
+    small = truncate_i32(magnitude(value) * power_f32(exponent + 149))
+    return select(equal(bits, 0), 0, select(field < 1, small, normal))
 
 
 def exponent_field(c: Value) -> Value:
@@ -349,7 +332,7 @@ def is_special(bits: Value) -> Value:
 
 def add_to_c(run: Instruction, sums: tuple[Sums, Sums], addends: tuple[Value, Value]) -> Values:
     """Steps d to f for two rows."""
-    near = [near_of(one, c) for one, c in zip(sums, addends, strict=True)]
+    near = [near_of(one, c, exponent_field(c)) for one, c in zip(sums, addends, strict=True)]
     half = run.way.half
 
     def any_of(test: Callable[[Near], Value]) -> Value:
@@ -359,7 +342,7 @@ def add_to_c(run: Instruction, sums: tuple[Sums, Sums], addends: tuple[Value, Va
         return lambda: tuple(add(one, half) for one in near)
 
     def anywhere() -> Values:
-        return tuple(run.rare.anywhere((*one, c, run.overflow_bits)) for one, c in zip(sums, addends, strict=True))
+        return tuple(add_anywhere(one, c, half, run.overflow_bits) for one, c in zip(sums, addends, strict=True))
 
     def nearer() -> Values:
         if half:
@@ -424,13 +407,6 @@ class Room:
 Function: TypeAlias = Callable[[Values], Value]
 
 
-class Rare(NamedTuple):
-    """Functions for what is rare: `anywhere_apart` and `specials_apart`."""
-
-    anywhere: Function
-    specials: Function
-
-
 @dataclass(frozen=True)
 class Instruction:
     """What all rows of one product share. c, d: the first words of C and D. careful: there is an Inf among A and B;
@@ -447,16 +423,7 @@ class Instruction:
     careful: Value
     short: Value | None
     room: Room
-    rare: Rare
-
-
-def anywhere_apart(way: Way, like: Value) -> Function:
-    """`add_anywhere` as a function of total, unit, exponent, C, and the bits of overflow."""
-
-    def body(values: Values) -> Value:
-        return add_anywhere(Sums(*values[:3]), values[3], way.half, values[4])
-
-    return apart(f"{way.name}_anywhere", (like,) * 5, body)
+    specials: Function
 
 
 def specials_apart(shape: Shape, way: Way, pair: Pair, like: Value) -> Function:
@@ -520,7 +487,7 @@ def group_step(
         found = []
         for pair, c, d in zip(pairs, addends, results, strict=True):
             places = [words.place for matrix in pair for words in (matrix.values, matrix.exponents)]
-            found.append(run.rare.specials((*places, units.lift.value, c, d)))
+            found.append(run.specials((*places, units.lift.value, c, d)))
         return tuple(found)
 
     return branch(careful, with_infinities, lambda: results, likely=False)
@@ -559,7 +526,7 @@ def write_products(inputs: Words, outputs: Words, parameters: Value, shape: Shap
     a = matrices.operand(0) if shape.rows == 4 else matrices.operand(0).one_row()
     b = matrices.operand(1)
     pair = Pair(a, room.chosen if shape.sparse else b)
-    rare = Rare(anywhere_apart(way, like), specials_apart(shape, way, pair, like))
+    specials = specials_apart(shape, way, pair, like)
     # The sixteen blocks of a shape of four rows are handled together.
     with loop(builder, 1 if shape.rows == 4 else shape.copies) as copy:
         units = decode_pair(inputs.at(shape.rows * copy), parameters, shape, way, matrices)
@@ -570,7 +537,9 @@ def write_products(inputs: Words, outputs: Words, parameters: Value, shape: Shap
         careful, words = any_infinity(matrices, shape), shape.rows * shape.rows * copy
         short = None if way.half or shape.sparse else equal(any_lane(units.long.value > 0), 0)
         run_rows(
-            Instruction(shape, way, c.at(words), outputs.at(words), a, b, overflow, units, careful, short, room, rare)
+            Instruction(
+                shape, way, c.at(words), outputs.at(words), a, b, overflow, units, careful, short, room, specials
+            )
         )
 
 

@@ -357,8 +357,9 @@ def scaled_pair(number: Any, shift: Any) -> Sequence[Any]:
 
 
 def scaled_halves(number: Any, shift: Any) -> Sequence[Any]:
-    """Two 16-bit numbers, one scale of all for each, and a destination. Numbers have 24 bits, the high 8 the scale."""
-    spread = number << shift
+    """Two 16-bit numbers, a scale, and a destination: of 24 bits the high 8 are the scale, the low 16 a number. shift:
+    how many of the 24 bits numbers lack."""
+    spread = every(number, shift + 8) >> 8
     half = spread & 0xFFFF
     return [half | (half ^ 0xFFFF) << 16, spread >> 16 << 23 | number & 0x7FFFFF, number]
 
@@ -420,9 +421,11 @@ def _unscaled_stochastic() -> Iterator[ValueStep]:
 @cache
 def stochastic_values(target: str) -> Words:
     """f32 numbers between those of a format: normal ones, the smallest normal, below it, and the largest binade; with
-    dropped bits none, one, all and half of them, after kept bits that are none or all ones, so that carries go on."""
+    dropped bits none, one, all and half of them, after kept bits that are none, all ones so that carries go on, or one
+    less, as those of the largest e4m3fn number."""
     drop, (low, high) = FORMATS[target], _NORMAL[target]
-    kept = [0, 0x7FFFFF ^ (1 << drop) - 1]
+    top = 0x7FFFFF ^ (1 << drop) - 1
+    kept = sorted({0, top - (1 << drop), top})
     dropped = [0, 1, 1 << drop // 2, 1 << drop - 1, 0x155555 & (1 << drop) - 1, (1 << drop) - 1]
     exponents = [low - 3, low - 2, low - 1, low, low + 1, 1 if target != "bf16" else 3, high]
     found = [max(0, e + 127) << 23 | k | d for e in exponents for k in kept for d in dropped]

@@ -18,7 +18,9 @@ from codegen.language import Kernel, trace
 
 Array = NDArray[Any]
 # The modules that define probes, each with `PROBES`.
-MODULES = ("matrix_sums", "matrix_values", "matrix_tiles", "lanes", "lds", "lds_clocks", "conversions", "transcendentals")
+MODULES = (
+    "matrix_sums", "matrix_values", "matrix_tiles", "lanes", "lds", "lds_clocks", "conversions", "transcendentals",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -290,6 +290,16 @@ def add_far(near: Near, half: bool) -> Value:
     return join_parts(*far_parts(near, addend_of(near, half)), near.largest)
 
 
+def add_high(near: Near, half: bool, overflow_bits: Value) -> Value:
+    """Steps d to f where no result is subnormal; C stays where it is Inf or NaN."""
+    high, low = far_parts(near, addend_of(near, half))
+    exponent = near.largest - (32 + BIAS)
+    lower = minimum(exponent, 64)
+    value = join_parts(high, low, lower + (32 + BIAS))
+    bits = bits_i32(bits_f32(value) * power_f32(minimum(exponent - lower, 64)))
+    return select(is_special(near.c), near.c, minimum(bits & MAGNITUDE, overflow_bits) | (bits & SIGN))
+
+
 def add_anywhere(sums: Sums, c: Value, half: bool, overflow_bits: Value) -> Value:
     """Steps d to f at any exponent; C stays where it is Inf or NaN."""
     field = exponent_field(c)
@@ -352,8 +362,13 @@ def add_to_c(run: Instruction, sums: tuple[Sums, Sums], addends: tuple[Value, Va
     def inside() -> Values:
         return branch(any_of(lambda one: one.left < 2), both(add_far), nearer, likely=False)
 
+    def at_ends() -> Values:
+        low = any_of(lambda one: one.largest < BIAS - 64)
+        high = both(lambda one, half: add_high(one, half, run.overflow_bits))
+        return branch(low, anywhere, high)
+
     outside = any_of(lambda one: above(one.largest - (BIAS - 64), 164))  # not within -64..100
-    return branch(outside, anywhere, inside, likely=False)
+    return branch(outside, at_ends, inside, likely=False)
 
 
 # ---- Inf ----
@@ -369,6 +384,23 @@ def real_value(values: Value, exponents: Value | None, lift: Value) -> Value:
 def special_sum(pair: Pair, shape: Shape, way: Way, lift: Value) -> Value:
     """f32 sums of a group that are Inf or NaN as its products make them, and finite without any other meaning where
     those are finite."""
+    if way is Way.reals:
+        plain = equal(any_lane(lift > 0), 0)
+        return branch(plain, lambda: (real_sum(pair, shape),), lambda: (lifted_sum(pair, shape, way, lift),))[0]
+    return lifted_sum(pair, shape, way, lift)
+
+
+def real_sum(pair: Pair, shape: Shape) -> Value:
+    """`special_sum` where Inf and NaN are among the values."""
+    total, small = bits_f32(vector_of(pair.a.values.builder, 0)), bits_f32(vector_of(pair.a.values.builder, 117 << 23))
+    for k in range(min(HALF.length, shape.depth)):
+        place = k * row_stride(shape)
+        total = fused(pair.a.values.vector(place, F32) * pair.b.values.vector(place, F32), small, total)
+    return total
+
+
+def lifted_sum(pair: Pair, shape: Shape, way: Way, lift: Value) -> Value:
+    """`special_sum` where Inf is at an exponent of its own."""
     a, b = pair
     builder, apart_from = a.values.builder, way is Way.significands
     total = Variable(bits_f32(vector_of(builder, 0)))

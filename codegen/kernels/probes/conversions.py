@@ -111,7 +111,11 @@ NARROW: tuple[tuple[str, int, int, bool, tuple[str, ...], tuple[str, ...]], ...]
     ("v_cvt_u32_f32", 1, 1, False, ("default", "up"), ("default",)),
 )
 BYTES = ("v_cvt_pk_u8_f32", "v_cvt_pkaccum_u8_f32")
-HALVES = ("v_cvt_f32_f16", "v_cvt_norm_i16_f16", "v_cvt_norm_u16_f16", "v_cvt_pknorm_i16_f16", "v_cvt_pknorm_u16_f16")
+HALVES = (
+    "v_cvt_f32_f16", "v_cvt_i16_f16", "v_cvt_u16_f16", "v_cvt_norm_i16_f16", "v_cvt_norm_u16_f16",
+    "v_cvt_pknorm_i16_f16", "v_cvt_pknorm_u16_f16",
+)  # fmt: skip
+DOUBLES = ("v_cvt_f32_f64", "v_cvt_i32_f64", "v_cvt_u32_f64")
 
 
 def _from_f32() -> Iterator[ValueStep]:
@@ -137,6 +141,26 @@ def _from_halves() -> Iterator[ValueStep]:
             yield value_step("P10", mnemonic, columns, mode=mode)
     for mode in ("default", "flush"):
         yield value_step("P10", "v_cvt_f32_bf16", [bf16_values()], mode=mode)
+
+
+@cache
+def f64_values() -> tuple[Words, Words]:
+    """f64 numbers about the ends of f32, f32's denormals and 32-bit integers, with mantissas at f32's ties; their low
+    and high words."""
+    exponents = [0, 1, 1023 - 151, 1023 - 150, 1023 - 149, 1023 - 127, 1023 - 126, 1022, 1023, 1053, 1054, 1055, 1149]
+    tie = 1 << 28
+    mantissas_ = [0, 1, tie - 1, tie, tie + 1, 3 * tie, 1 << 51, (1 << 52) - tie - 1, (1 << 52) - tie, (1 << 52) - 1]
+    table = [e << 52 | m for e in (*exponents, 1150, 1151, 2046, 2047) for m in mantissas_]
+    values = np.array([*table, *(value | 1 << 63 for value in table)], np.uint64)
+    return (values & np.uint64(0xFFFFFFFF)).astype(np.uint32), (values >> np.uint64(32)).astype(np.uint32)
+
+
+def _doubles() -> Iterator[ValueStep]:
+    for mode in ("default", "flush"):
+        yield value_step("P10", "v_cvt_f64_f32", [f32_values(13)], mode=mode)
+    for mnemonic in DOUBLES:
+        for mode in _ROUNDS[:5]:
+            yield value_step("P10", mnemonic, f64_values(), mode=mode)
 
 
 def _integers() -> Iterator[ValueStep]:
@@ -387,6 +411,7 @@ def _digest_of_halves(name: str, form: Form, bits: int, mode: int) -> Step:
 def _p10(size: Size) -> Iterator[Step]:
     yield from _from_f32()
     yield from _from_halves()
+    yield from _doubles()
     yield from _integers()
     yield from _from_codes()
     for form in forms():

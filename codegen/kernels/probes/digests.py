@@ -10,6 +10,7 @@ each result, from 14695981039346656037 on, modulo 2^64. Input number k of 2^bits
 from __future__ import annotations
 
 import functools
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -52,13 +53,15 @@ def every(number: Any, shift: Any) -> Any:
 
 @dataclass(frozen=True)
 class DigestStep(Step):
-    """A step that keeps digests of an instruction's results: (blocks, 2) words, low first. mode: MODE's value.
-
-    count: inputs a block.
-    """
+    """A step that keeps digests of an instruction's results: (blocks, 2) words, low first. count: inputs a block."""
 
     mnemonic: str = field(kw_only=True)
     count: int = field(kw_only=True)
+
+    @property
+    def inputs_digest(self) -> str:
+        """SHA-256 of what tells the inputs: the kernel's name, which has that of their function, and the scalars."""
+        return hashlib.sha256(f"{self.kernel.name} {super().inputs_digest}".encode()).hexdigest()
 
 
 def digests_of(output: NDArray[Any]) -> NDArray[np.uint64]:

@@ -235,12 +235,15 @@ magnitude = partial(_call, "llvm.fabs")
 fused = partial(_call, "llvm.fma")  # a * b + c, rounded once
 
 
-def smallest_half(value: Value) -> Value:
-    """The smallest unsigned 16 bits in an i32 vector, an i32."""
+def _reduced_halves(name: str, value: Value) -> Value:
+    """One unsigned 16 bits of an i32 vector, as an i32."""
     builder, halves = value.builder, _as_halves(value).llvm
     signature = ir.FunctionType(I16, [halves.type])
-    function = cgutils.get_or_insert_function(builder.module, signature, f"llvm.vector.reduce.umin.v{2 * WIDTH}i16")
+    function = cgutils.get_or_insert_function(builder.module, signature, f"llvm.vector.reduce.{name}.v{2 * WIDTH}i16")
     return Value(builder, builder.zext(builder.call(function, [halves]), I32))
+
+
+smallest_half, largest_half = (partial(_reduced_halves, name) for name in ("umin", "umax"))
 
 
 def join_words(low: Value, high: Value) -> Value:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 from gfx950.arithmetic.mfma import DEFAULT
@@ -62,7 +63,6 @@ from gfx950.arithmetic.mfma_operands import (
     Matrix,
     Units,
     Way,
-    all_products_real,
     any_infinity,
     c_word,
     choose_columns,
@@ -71,6 +71,7 @@ from gfx950.arithmetic.mfma_operands import (
     decode_pair,
     decode_scales,
     empty_matrices,
+    real_products,
     row_stride,
 )
 from gfx950.arithmetic.mfma_shapes import SHAPES, Shape, kind_of
@@ -118,15 +119,16 @@ def sum_halves(pair: Pair, shape: Shape) -> Sums:
     return Sums(total, largest + (BIAS - 24), largest + BIAS)
 
 
-def sum_reals(pair: Pair, shape: Shape) -> Sums:
-    """Steps a and b where every product is an f32 number."""
+def sum_reals(pair: Pair, shape: Shape, raised: Value) -> Sums:
+    """Steps a and b where every product is an f32 number, raised by that power of two."""
     a, b = pair
     length, stride = min(HALF.length, shape.depth), row_stride(shape)
     largest = add_halves(a.exponents.vector(0), b.exponents.vector(0))
     for place in range(stride, length // 2 * stride, stride):
         largest = maximum_halves(largest, add_halves(a.exponents.vector(place), b.exponents.vector(place)))
     largest = maximum((largest << 16) >> 16, largest >> 16)
-    scale = bits_f32((2 * BIAS + 24 - maximum(largest, BIAS - 100)) << 23)  # of zeros alone it does not matter
+    # Of zeros alone the scale does not matter.
+    scale = bits_f32((2 * BIAS + 24 - raised - maximum(largest, BIAS - 100 - raised)) << 23)
     total = vector_of(a.values.builder, 0)
     for place in range(0, length * stride, stride):
         total = total + truncate_i32(a.values.vector(place, F32) * b.values.vector(place, F32) * scale)
@@ -503,8 +505,8 @@ def group_step(
         pairs.append(Pair(run.a.at(*(words + place for words in starts)), b.at(*starts)))
     careful = run.careful
     if run.way.half:
-        add_up = sum_reals if run.way is Way.reals else sum_halves
-        sums = add_up(pairs[0], shape), add_up(pairs[1], shape)
+        raised, real = units.raised.value, run.way is Way.reals
+        sums = [sum_reals(pair, shape, raised) if real else sum_halves(pair, shape) for pair in pairs]
         # A product of 2^128 is Inf too.
         careful = careful | any_lane(maximum(sums[0].exponent, sums[1].exponent) > BIAS + 126)
     else:
@@ -549,7 +551,9 @@ def run_rows(run: Instruction) -> None:
             run.d.store(places[row], select(nan, DEFAULT.nan_bits, d[row].value))
 
 
-def write_products(inputs: Words, outputs: Words, parameters: Value, shape: Shape, way: Way, room: Room) -> None:
+def write_products(
+    inputs: Words, outputs: Words, parameters: Value, shape: Shape, way: Way, room: Room, raised: Value
+) -> None:
     """The instruction on registers A, B, C and, where there are any, scale A, scale B or the index."""
     builder, matrices, like = inputs.builder, room.matrices, vector_of(inputs.builder, 0)
     overflow = select(spread(equal((parameters >> 11) & 1, 1)), vector_of(builder, INFINITY - 1), INFINITY)
@@ -561,7 +565,7 @@ def write_products(inputs: Words, outputs: Words, parameters: Value, shape: Shap
     specials = specials_apart(shape, way, pair, like)
     # The sixteen blocks of a shape of four rows are handled together.
     with loop(builder, 1 if shape.rows == 4 else shape.copies) as copy:
-        units = decode_pair(inputs.at(shape.rows * copy), parameters, shape, way, matrices)
+        units = decode_pair(inputs.at(shape.rows * copy), parameters, shape, way, matrices, raised)
         if shape.blocks:
             read_scales(after_c, parameters, shape, matrices)
         if shape.sparse:
@@ -588,13 +592,16 @@ def write_native(inputs: Words, outputs: Words, parameters: Value, shape: Shape,
     """f16 and bf16 are multiplied as f32 numbers where all products are."""
     room = Room.empty(inputs.builder)
 
-    def write_way(way: Way) -> Values:
-        write_products(inputs, outputs, parameters, shape, way, room)
+    none = vector_of(inputs.builder, 0)
+
+    def write_way(way: Way, raised: Value = none) -> Values:
+        write_products(inputs, outputs, parameters, shape, way, room, raised)
         return ()
 
     if half:
-        real = all_products_real(inputs, parameters, shape)
-        branch(real, lambda: write_way(Way.reals), lambda: write_way(Way.significands), likely=True)
+        real, raised = real_products(inputs, parameters, shape)
+        reals = partial(write_way, Way.reals, spread(raised))
+        branch(real, reals, lambda: write_way(Way.significands), likely=True)
     else:
         write_way(Way.quads)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from gfx950.arithmetic.mfma import ELEMENTS, FIELD_BITS, Format
 from gfx950.arithmetic.mfma_lanes import (
@@ -26,6 +26,7 @@ from gfx950.arithmetic.mfma_lanes import (
     bits_i32,
     branch,
     equal,
+    largest_half,
     loop,
     low_i32,
     maximum,
@@ -56,6 +57,7 @@ ZERO_HALF = -(2**14)  # and as a signed 16 bits
 HAS_NAN, HAS_INFINITY = 1, 2
 OPERAND_WORDS = 2048  # elements of the largest operand
 HALVES = (Format.f16, Format.bf16)
+LIFT = 90  # powers of two between small bf16 and their place among f32
 
 
 class Way(enum.Enum):
@@ -113,16 +115,24 @@ class Matrix:
 
 @dataclass(frozen=True)
 class Units:
-    """Exponents of the smallest product (none for halves), the lift of `mfma_natives.real_value`, and where not zero,
-    values that have no place among pairs."""
+    """Exponents of the smallest product (none for halves), the lift of `mfma_natives.real_value`, where not zero,
+    values that have no place among pairs, and the power of two by which real values of A are raised."""
 
     smallest: Variable
     lift: Variable
     long: Variable
+    raised: Variable
 
     @classmethod
     def nothing_read(cls, builder: Any) -> Units:
-        return cls(*(Variable(vector_of(builder, 0)) for _ in range(3)))
+        return cls(*(Variable(vector_of(builder, 0)) for _ in range(4)))
+
+
+class Placing(NamedTuple):
+    """The bias of real exponents, in both halves of words, and a factor of bf16 values."""
+
+    bias: Value
+    factor: Value
 
 
 def empty_matrices(builder: Any) -> Matrix:
@@ -312,20 +322,22 @@ def exponents_of_two(words: Value, format_: Format, bias: Value) -> Value:
     return select_zero_halves(words & both_halves(0x7FFF), both_halves(ZERO_HALF), exponents)
 
 
-def decode_reals(words: Value, k: Value, row: Value, stride: int, format_: Format, bias: Value, matrix: Matrix) -> None:
+def decode_reals(
+    words: Value, k: Value, row: Value, stride: int, format_: Format, placing: Placing, matrix: Matrix
+) -> None:
     """Two f16 or bf16 of a word, at k and k + 1."""
     if format_ is Format.f16:
         parts = real_f16(words), real_f16(words >> 16)
     else:
-        parts = bits_f32(words << 16), bits_f32(words & 0xFFFF0000)
+        parts = bits_f32(words << 16) * placing.factor, bits_f32(words & 0xFFFF0000) * placing.factor
     for t in range(2):
         matrix.values.store((k + t) * stride + row, parts[t])
-    matrix.exponents.store(k // 2 * stride + row, exponents_of_two(words, format_, bias))
+    matrix.exponents.store(k // 2 * stride + row, exponents_of_two(words, format_, placing.bias))
 
 
-def decode_halves(registers: Words, shape: Shape, format_: Format, matrix: Matrix, way: Way, bias: Value) -> None:
-    """An f16 or bf16 operand that starts at `registers`; with special flags of each element where it is chosen from.
-    bias: of the exponents of reals."""
+def decode_halves(registers: Words, shape: Shape, format_: Format, matrix: Matrix, way: Way, placing: Placing) -> None:
+    """An f16 or bf16 operand that starts at `registers`; with special flags of each element where it is chosen
+    from."""
     builder, stride = registers.builder, row_stride(shape)
     with loop(builder, columns_of(shape), WIDTH) as row:
         top, seen = (Variable(vector_of(builder, 0)) for _ in range(2))
@@ -336,7 +348,7 @@ def decode_halves(registers: Words, shape: Shape, format_: Format, matrix: Matri
             words = registers.vector(64 * register + shape.rows * lane_group + row)
             k = k_of_item(shape, 16, lane_group, 2 * register)
             if way is Way.reals:
-                decode_reals(words, k, row, stride, format_, bias, matrix)
+                decode_reals(words, k, row, stride, format_, placing, matrix)
             else:
                 decode_significands(words, k * stride + row, stride, matrix)
             magnitudes = words & both_halves(0x7FFF)
@@ -348,19 +360,28 @@ def decode_halves(registers: Words, shape: Shape, format_: Format, matrix: Matri
         matrix.flags.store(row, seen.value if shape.chosen else special_flags(highest, format_))
 
 
-def all_products_real(inputs: Words, parameters: Value, shape: Shape) -> Value:
-    """Whether f32 holds every product of f16 or bf16, and those of bf16 far from its lower end: 2^-100 or more."""
-    builder, fields = inputs.builder, []
+def halves_range(words: Words, count: int) -> tuple[Value, Value]:
+    """The exponent fields of the smallest and the largest bf16 but zero."""
+    least, most = (Variable(vector_of(words.builder, number)) for number in (-1, 0))
+    with loop(words.builder, count, WIDTH) as place:
+        magnitudes = words.vector(place) & both_halves(0x7FFF)
+        # Zero is no smallest number: less 1 it is the largest.
+        least.value = minimum_halves(least.value, add_halves(magnitudes, both_halves(-1)))
+        most.value = maximum_halves(most.value, magnitudes)
+    return (smallest_half(least.value) + 1) >> 7, largest_half(most.value) >> 7
+
+
+def real_products(inputs: Words, parameters: Value, shape: Shape) -> tuple[Value, Value]:
+    """Whether f32 holds every product of f16 or bf16, and those of bf16 far from its lower end: 2^-100 or more; and the
+    power of two by which A is multiplied for that."""
     a_words, b_words = 64 * shape.operand_registers, 64 * shape.b_shape.operand_registers
-    for words, count in ((inputs, a_words), (inputs.at(a_words), b_words)):
-        least = Variable(vector_of(builder, -1))
-        with loop(builder, count, WIDTH) as place:
-            # Zero is no smallest number: less 1 it is the largest.
-            below = add_halves(words.vector(place) & both_halves(0x7FFF), both_halves(-1))
-            least.value = minimum_halves(least.value, below)
-        fields.append((smallest_half(least.value) + 1) >> 7)
-    normal = (fields[0] > 0) & (fields[1] > 0)
-    return equal(parameters & 7, int(Format.f16)) | (normal & (fields[0] + fields[1] > 2 * 127 - 100))
+    least, most = halves_range(inputs, a_words)
+    b_least, b_most = halves_range(inputs.at(a_words), b_words)
+    is_f16 = equal(parameters & 7, int(Format.f16))
+    enough = is_f16 | (least + b_least > 2 * 127 - 100)
+    liftable = (least + b_least > 2 * 127 - 100 - LIFT) & (most < 255 - LIFT) & (most + b_most < 2 * 127 + 126 - LIFT)
+    real = is_f16 | ((least > 0) & (b_least > 0) & (enough | liftable))
+    return real, select(enough, least.constant(0), LIFT)
 
 
 def decode_scales(register: Words, shape: Shape, byte: Value, scaled: Value, bias: int, matrix: Matrix) -> None:
@@ -391,7 +412,7 @@ def formats_of(shape: Shape, way: Way) -> tuple[Format, ...]:
 
 
 def decode_operand(
-    registers: Words, code: Value, bias: Value, shape: Shape, way: Way, matrix: Matrix, units: Units
+    registers: Words, code: Value, placing: Placing, shape: Shape, way: Way, matrix: Matrix, units: Units
 ) -> None:
     """One operand whose format the code names. Specials of elements are stored for a sparse shape's B."""
 
@@ -400,7 +421,7 @@ def decode_operand(
         units.smallest.value = units.smallest.value + (1 - element.bias - element.mantissa_bits)
         units.lift.value = vector_of(registers.builder, lift_of(format_, way))
         if way.half:
-            decode_halves(registers, shape, format_, matrix, way, bias)
+            decode_halves(registers, shape, format_, matrix, way, placing)
         else:
             decode_quads(registers, shape, format_, matrix, units)
 
@@ -415,23 +436,33 @@ def lift_of(format_: Format, way: Way) -> int:
     return 127 - ELEMENTS[format_].bias
 
 
-def decode_pair(inputs: Words, parameters: Value, shape: Shape, way: Way, matrices: Matrix) -> Units:
+def decode_pair(inputs: Words, parameters: Value, shape: Shape, way: Way, matrices: Matrix, raised: Value) -> Units:
     """A and B of one product, whose first lanes are at `inputs`. Exponents of A, where they are of reals, have f32's
-    bias."""
+    bias; its bf16 values are `raised` by that power of two."""
     units, a_words = Units.nothing_read(inputs.builder), 64 * shape.operand_registers
 
-    def decode(number: Index, words: Index, operand_shape: Shape, bias: Value) -> None:
+    def decode(number: Index, words: Index, operand_shape: Shape, placing: Placing) -> None:
         shift = number if isinstance(number, Value) else parameters.constant(number)
         code = (parameters if way.half else parameters >> (3 * shift)) & 7  # halves have one format
-        decode_operand(inputs.at(words), code, bias, operand_shape, way, matrices.operand(number), units)
+        decode_operand(inputs.at(words), code, placing, operand_shape, way, matrices.operand(number), units)
 
-    biases = vector_of(inputs.builder, both_halves(127)), vector_of(inputs.builder, 0)
+    none = vector_of(inputs.builder, 0)
+    units.raised.value = raised
+    placings = [
+        Placing(bias, bits_f32((power + 127) << 23))
+        for bias, power in ((none + both_halves(127), raised), (none, none))
+    ]
     if shape.sparse:
-        decode(0, 0, shape, biases[0])
-        decode(1, a_words, shape.b_shape, biases[1])
+        decode(0, 0, shape, placings[0])
+        decode(1, a_words, shape.b_shape, placings[1])
         return units
     with loop(inputs.builder, 2) as number:
-        decode(number, a_words * number, shape, select(spread(equal(number, 0)), *biases))
+        decode(
+            number,
+            a_words * number,
+            shape,
+            Placing(*(select(spread(equal(number, 0)), *both) for both in zip(*placings, strict=True))),
+        )
     if shape.rows == 4:
         spread_quads(matrices.operand(0), shape.depth, way)
     return units

@@ -63,7 +63,7 @@ def test_p11_alone_shows_how_random_parts_go(name, answer):
 
 
 def test_every_instruction_with_a_switch_is_asked():
-    asked = {step.mnemonic for step in value_steps()}
+    asked = {step.mnemonic for p in ("P10", "P11") for step in probes()[p].steps(SIZES["full"])}
     known = {name for name in INSTRUCTIONS if name.startswith(("v_cvt", "v_dot")) and is_ours(name)}
     assert len(known) > 60
     assert known <= asked
@@ -114,8 +114,15 @@ def test_all_codes_with_all_scales(form):
     assert (scales & 0x807FFFFF).any()  # junk beside the exponent
 
 
+def test_quick_runs_leave_out_only_blocks_of_other_formats():
+    left_out = set(conversions.forms()) - set(conversions.forms_of(SIZES["quick"]))
+    assert len(left_out) == 9
+    assert all(form.block for form in left_out)
+    assert set(conversions.forms_of(SIZES["full"])) == set(conversions.forms())
+
+
 def test_all_codes_of_blocks():
-    for form in conversions.forms():
+    for form in conversions.forms_of(SIZES["quick"]):
         if not form.narrows and form.block:
             (step,) = [s for s in steps() if s.name == f"P10/{form.mnemonic}/default"]
             found = np.concatenate([codes(step.inputs[0][0, :6, lane]) for lane in (0, 1)])

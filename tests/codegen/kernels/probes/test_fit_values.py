@@ -109,7 +109,7 @@ def test_what_the_capture_cannot_tell_is_undecided():
     found = fit(captured(DEFAULT, "P11/v_cvt_sr_fp8", families), [BY_NAME[name] for name in families])
     (family,) = found.families
     assert family.undecided == {"convert.stochastic_bits": ["low"]}
-    assert family.telling["convert.stochastic_bits"] == "P10/v_cvt_scalef32_sr_pk32_bf6_bf16/default would tell"
+    assert family.telling["convert.stochastic_bits"] == "P10/v_cvt_scalef32_sr_pk32_bf6_f16/default would tell"
     assert "convert.stochastic_bits" not in found.model().measured
 
 

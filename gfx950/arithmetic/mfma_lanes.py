@@ -179,6 +179,12 @@ def maximum_bytes(a: Value, b: Operand) -> Value:
     return _as_words(maximum(_as_bytes(a), _as_bytes(as_value(a, b))))
 
 
+def minimum_bytes(a: Value, b: Value) -> Value:
+    """The smaller of each unsigned byte of i32 vectors."""
+    a, b = _as_bytes(a), _as_bytes(b)
+    return _as_words(select(above(b, a), a, b))
+
+
 def add_bytes(a: Value, b: Operand) -> Value:
     return _as_words(_as_bytes(a) + _as_bytes(as_value(a, b)))
 
@@ -215,9 +221,10 @@ def select_zero_halves(a: Value, b: Operand, c: Value) -> Value:
     return _as_words(select(equal(_as_halves(a), 0), _as_halves(as_value(a, b)), _as_halves(c)))
 
 
-def select_zero_bytes(a: Value, b: Operand, c: Value) -> Value:
-    """Bytes of b where those of a are zero, of c elsewhere."""
-    return _as_words(select(equal(_as_bytes(a), 0), _as_bytes(as_value(a, b)), _as_bytes(c)))
+def select_above_bytes(a: Value, b: Operand, c: Operand, d: Value) -> Value:
+    """Bytes of c where those of a are above those of b as unsigned ones, of d elsewhere."""
+    mask = above(_as_bytes(a), _as_bytes(as_value(a, b)))
+    return _as_words(select(mask, _as_bytes(as_value(a, c)), _as_bytes(d)))
 
 
 def _call(name: str, *values: Value) -> Value:
@@ -235,15 +242,17 @@ magnitude = partial(_call, "llvm.fabs")
 fused = partial(_call, "llvm.fma")  # a * b + c, rounded once
 
 
-def _reduced_halves(name: str, value: Value) -> Value:
-    """One unsigned 16 bits of an i32 vector, as an i32."""
-    builder, halves = value.builder, _as_halves(value).llvm
-    signature = ir.FunctionType(I16, [halves.type])
-    function = cgutils.get_or_insert_function(builder.module, signature, f"llvm.vector.reduce.{name}.v{2 * WIDTH}i16")
-    return Value(builder, builder.zext(builder.call(function, [halves]), I32))
+def _reduced(name: str, element: Any, value: Value) -> Value:
+    """One of the smaller integers in an i32 vector, as an i32 without sign."""
+    builder, parts = value.builder, _parts(value, element).llvm
+    signature = ir.FunctionType(element, [parts.type])
+    suffix = f"{name}.v{parts.type.count}i{element.width}"
+    function = cgutils.get_or_insert_function(builder.module, signature, f"llvm.vector.reduce.{suffix}")
+    return Value(builder, builder.zext(builder.call(function, [parts]), I32))
 
 
-smallest_half, largest_half = (partial(_reduced_halves, name) for name in ("umin", "umax"))
+smallest_half, largest_half = (partial(_reduced, name, I16) for name in ("umin", "umax"))  # unsigned
+largest_byte = partial(_reduced, "smax", I8)  # signed, and not negative
 
 
 def join_words(low: Value, high: Value) -> Value:

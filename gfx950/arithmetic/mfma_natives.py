@@ -56,10 +56,10 @@ from gfx950.arithmetic.mfma_lanes import (
     vector_of,
 )
 from gfx950.arithmetic.mfma_operands import (
+    BYTE_BIAS,
     HAS_NAN,
     NOTHING,
     OPERAND_WORDS,
-    ZERO_BYTE,
     Matrix,
     Units,
     Way,
@@ -163,11 +163,21 @@ def sum_exactly(pairs: tuple[Pair, Pair], rows: int) -> Values:
 
 
 def sum_pairs(pairs: tuple[Pair, Pair], rows: int) -> Values:
-    """As `sum_exactly`, where all values have at most 15 bits."""
+    """As `sum_exactly`, in units of the smallest product of pairs."""
     totals = [vector_of(pairs[0].a.values.builder, 0) for _ in pairs]
     for place in range(0, BYTE.length // 2 * rows, rows):
         for row, (a, b) in enumerate(pairs):
             totals[row] = add_products(totals[row], a.pairs.vector(place), b.pairs.vector(place))
+    return tuple(totals)
+
+
+def sum_shifted(pairs: tuple[Pair, Pair], rows: int, places: tuple[Value, Value]) -> Values:
+    """As `sum_pairs` where sums have up to 31 bits above so many last places, all zero."""
+    totals = [vector_of(pairs[0].a.values.builder, 0) for _ in pairs]
+    for place in range(0, BYTE.length // 2 * rows, rows):
+        for row, (a, b) in enumerate(pairs):
+            products = add_products(totals[row].constant(0), a.pairs.vector(place), b.pairs.vector(place))
+            totals[row] = totals[row] + (products >> places[row])
     return tuple(totals)
 
 
@@ -180,12 +190,9 @@ def largest_exponents(a: Words, b: Words, rows: int) -> tuple[Value, Value]:
     return pair, (maximum_bytes(pair, pair >> 8) << 24) >> 24
 
 
-def sum_small(pairs: tuple[Pair, Pair], rows: int, smallest: Value, short: Value | None) -> tuple[Sums, Sums]:
-    """Steps a to c for formats up to 8 bits and two rows; exponents without bias.
-
-    Where even the smallest product there can be (2^smallest) lies above the cut of all 32 elements, nothing is cut or
-    floored. short: whether values are there as pairs too.
-    """
+def sum_small(pairs: tuple[Pair, Pair], rows: int, units: Units, sparse: bool) -> tuple[Sums, Sums]:
+    """Steps a to c for formats up to 8 bits and two rows; exponents with BYTE_BIAS twice."""
+    smallest = units.smallest.value
     exponents, largest = largest_exponents(pairs[0].a.exponents, pairs[0].b.exponents, rows)
     next_exponents, next_largest = largest_exponents(pairs[1].a.exponents, pairs[1].b.exponents, rows)
 
@@ -194,19 +201,35 @@ def sum_small(pairs: tuple[Pair, Pair], rows: int, smallest: Value, short: Value
         next_total = sum_split(pairs[1], rows, next_exponents, smallest)
         return total, next_total, largest - 24, next_largest - 24
 
-    def exact() -> Values:
-        totals = (
-            sum_exactly(pairs, rows)
-            if short is None
-            else branch(short, lambda: sum_pairs(pairs, rows), lambda: sum_exactly(pairs, rows))
+    if sparse:
+        cut = any_lane(maximum(largest, next_largest) > smallest + 24)
+        total, next_total, unit, next_unit = branch(cut, split, lambda: (*sum_exactly(pairs, rows), smallest, smallest))
+    else:
+        cut = any_cut(pairs, (largest, next_largest))
+        unit = smallest + units.base.value
+        total, next_total, unit, next_unit = branch(
+            cut, split, lambda: sum_uncut(pairs, rows, unit, (largest, next_largest))
         )
-        return *totals, smallest, smallest
-
-    cut = any_lane(maximum(largest, next_largest) > smallest + 24)
-    total, next_total, unit, next_unit = branch(cut, split, exact)
-    none = ZERO_BYTE + 24
-    exponent, next_exponent = (select(e < none, NOTHING, e) for e in (largest, next_largest))
+    exponent, next_exponent = (select(e < 0, NOTHING, e) for e in (largest, next_largest))
     return Sums(total, unit, exponent), Sums(next_total, next_unit, next_exponent)
+
+
+def any_cut(pairs: tuple[Pair, Pair], largest: tuple[Value, Value]) -> Value:
+    """Whether the last place of some product may lie below its sum's; or some element has no place among pairs."""
+    needed = [e - pair.a.lows.vector(0) for e, pair in zip(largest, pairs, strict=True)]
+    return any_lane(maximum(*needed) > pairs[0].b.lows.vector(0) + 24)
+
+
+def sum_uncut(pairs: tuple[Pair, Pair], rows: int, unit: Value, largest: tuple[Value, Value]) -> Values:
+    """Sums and their units, where nothing is cut or floored and all elements have a place among pairs."""
+
+    def shifted() -> Values:
+        places = [maximum(exponent - 24 - unit, 0) for exponent in largest]
+        totals = sum_shifted(pairs, rows, (places[0], places[1]))
+        return *totals, unit + places[0], unit + places[1]
+
+    long = any_lane(maximum(*largest) > unit + 24)
+    return branch(long, shifted, lambda: (*sum_pairs(pairs, rows), unit, unit))
 
 
 # ---- With C ----
@@ -443,8 +466,7 @@ Function: TypeAlias = Callable[[Values], Value]
 
 @dataclass(frozen=True)
 class Instruction:
-    """What all rows of one product share. c, d: the first words of C and D. careful: there is an Inf among A and B;
-    short: all values are there as pairs too, None where they never are."""
+    """What all rows of one product share. c, d: the first words of C and D. careful: there is an Inf among A and B."""
 
     shape: Shape
     way: Way
@@ -455,7 +477,6 @@ class Instruction:
     overflow_bits: Value
     units: Units
     careful: Value
-    short: Value | None
     room: Room
     specials: Function
 
@@ -484,7 +505,7 @@ def row_place(shape: Shape, row: Value, column: Value) -> Value:
 def columns_met(run: Instruction, i: Value, j: Value) -> tuple[tuple[Matrix, Value], tuple[Matrix, Value]]:
     """The sixteen columns from j on as rows i and i + 1 meet them, and their special flags."""
     if not run.shape.sparse:
-        columns = run.b.at(j, j, j), run.b.flags.vector(j)
+        columns = run.b.at(j, j, j, j), run.b.flags.vector(j)
         return columns, columns
     found = []
     for row in range(2):
@@ -498,7 +519,7 @@ def group_step(
 ) -> Values:
     """One group of rows i and i + 1, side by side to hide how long a step takes."""
     shape, stride, units = run.shape, row_stride(run.shape), run.units
-    starts = [start * stride, start // run.way.exponents_in_word * stride, start // 2 * stride]
+    starts = [start // count * stride for count in (1, run.way.exponents_in_word, 2, BYTE.length)]
     pairs = []
     for row, b in enumerate(columns):
         place = row_place(shape, i + row, j)
@@ -510,11 +531,11 @@ def group_step(
         # A product of 2^128 is Inf too.
         careful = careful | any_lane(maximum(sums[0].exponent, sums[1].exponent) > BIAS + 126)
     else:
-        sums = sum_small((pairs[0], pairs[1]), stride, units.smallest.value, run.short)
+        sums = sum_small((pairs[0], pairs[1]), stride, units, shape.sparse)
         if shape.blocks:
             sums = add_scales(run, start // SCALE_BLOCK * stride, i, j, sums)
         else:
-            sums = scaled_sums(sums[0], BIAS), scaled_sums(sums[1], BIAS)
+            sums = scaled_sums(sums[0], BIAS - 2 * BYTE_BIAS), scaled_sums(sums[1], BIAS - 2 * BYTE_BIAS)
     results = add_to_c(run, sums, addends)
 
     def with_infinities() -> Values:
@@ -571,11 +592,8 @@ def write_products(
         if shape.sparse:
             decode_index(after_c, shape, low_i32((parameters >> 12) & 31), room.index)
         careful, words = any_infinity(matrices, shape), shape.rows * shape.rows * copy
-        short = None if way.half or shape.sparse else equal(any_lane(units.long.value > 0), 0)
         run_rows(
-            Instruction(
-                shape, way, c.at(words), outputs.at(words), a, b, overflow, units, careful, short, room, specials
-            )
+            Instruction(shape, way, c.at(words), outputs.at(words), a, b, overflow, units, careful, room, specials)
         )
 
 
@@ -584,7 +602,7 @@ def read_scales(registers: Words, parameters: Value, shape: Shape, matrices: Mat
     scaled = equal((parameters >> 6) & 1, 1)
     for operand in range(2):
         byte = low_i32((parameters >> (7 + 2 * operand)) & 3)
-        bias = 0 if operand else BIAS
+        bias = 0 if operand else BIAS - 2 * BYTE_BIAS
         decode_scales(registers.at(64 * operand), shape, byte, scaled, bias, matrices.operand(operand))
 
 

@@ -26,16 +26,18 @@ from gfx950.arithmetic.mfma_lanes import (
     bits_i32,
     branch,
     equal,
+    largest_byte,
     largest_half,
     loop,
     low_i32,
     maximum,
     maximum_bytes,
     maximum_halves,
+    minimum_bytes,
     minimum_halves,
     quad_lanes,
     select,
-    select_zero_bytes,
+    select_above_bytes,
     select_zero_halves,
     smallest_half,
     spread,
@@ -50,12 +52,14 @@ from gfx950.arithmetic.mfma_shapes import Shape
 from gfx950.formats import NanKind
 
 NOTHING = -10_000  # the exponent of a zero: no sum of two of them and of scales comes near a real one
-# The same as a signed byte: 8-bit exponents lie in -15..15, so their sums are above ZERO_BYTE + 24 and sums with it
-# below.
-ZERO_BYTE = -64
+# Exponents of formats up to 8 bits are bytes with a bias, 1..31: as signed bytes a zero and sums with it are below all
+# others, as unsigned ones above.
+BYTE_BIAS, ZERO_BYTE = 16, -64
+LOST = -10_000  # the last place of elements of which some have no place among pairs
 ZERO_HALF = -(2**14)  # and as a signed 16 bits
 HAS_NAN, HAS_INFINITY = 1, 2
 OPERAND_WORDS = 2048  # elements of the largest operand
+GROUP = 16  # products of formats up to 8 bits that are summed together
 HALVES = (Format.f16, Format.bf16)
 LIFT = 90  # powers of two between small bf16 and their place among f32
 
@@ -82,7 +86,8 @@ class Way(enum.Enum):
 class Matrix:
     """Decoded operands: values [k][row], exponents [k / exponents in a word][row], scale exponents [block][row],
     special flags [row], and where B is chosen from also special flags [k][row]; elsewhere formats up to 8 bits also as
-    pairs of 16-bit integers [k / 2][row], k and k + 2 or k + 1 and k + 3 in a word."""
+    pairs of 16-bit integers [k / 2][row], k and k + 2 or k + 1 and k + 3 in a word, and the exponents of the last place
+    of any of 16 elements [k / 16][row]."""
 
     values: Words
     exponents: Words
@@ -90,13 +95,14 @@ class Matrix:
     flags: Words
     specials: Words
     pairs: Words
+    lows: Words
 
     def parts(self) -> tuple[Words, ...]:
-        return self.values, self.exponents, self.scales, self.flags, self.specials, self.pairs
+        return self.values, self.exponents, self.scales, self.flags, self.specials, self.pairs, self.lows
 
-    def at(self, values: Index, exponents: Index, pairs: Index) -> Matrix:
+    def at(self, values: Index, exponents: Index, pairs: Index, lows: Index) -> Matrix:
         moved = {"values": self.values.at(values), "exponents": self.exponents.at(exponents)}
-        return replace(self, **moved, pairs=self.pairs.at(pairs))
+        return replace(self, **moved, pairs=self.pairs.at(pairs), lows=self.lows.at(lows))
 
     def moved(self, values: Value, exponents: Value) -> Matrix:
         """With values and exponents elsewhere."""
@@ -115,12 +121,13 @@ class Matrix:
 
 @dataclass(frozen=True)
 class Units:
-    """Exponents of the smallest product (none for halves), the lift of `mfma_natives.real_value`, where not zero,
-    values that have no place among pairs, and the power of two by which real values of A are raised."""
+    """Exponents of the smallest product (none for halves), with the bias of two bytes, the lift of
+    `mfma_natives.real_value`, the exponent that products of pairs have beyond the smallest, and the power of two by
+    which real values of A are raised."""
 
     smallest: Variable
     lift: Variable
-    long: Variable
+    base: Variable
     raised: Variable
 
     @classmethod
@@ -137,7 +144,7 @@ class Placing(NamedTuple):
 
 def empty_matrices(builder: Any) -> Matrix:
     """Room for a pair of operands."""
-    return Matrix(*(stack_words(builder, 2 * OPERAND_WORDS) for _ in range(6)))
+    return Matrix(*(stack_words(builder, 2 * OPERAND_WORDS) for _ in range(7)))
 
 
 def row_stride(shape: Shape) -> int:
@@ -184,12 +191,19 @@ def both_halves(value: int) -> int:
     return (value & 0xFFFF) * 0x10001
 
 
+def first_special(format_: Format) -> int:
+    """The lowest magnitude code of a NaN or an Inf."""
+    element, codes = ELEMENTS[format_], magnitude_mask(format_) + 1
+    return codes - {NanKind.ieee: 1 << element.mantissa_bits, NanKind.all_ones: 1}.get(element.nan, 0)
+
+
 def exponent_bytes(magnitudes: Value, format_: Format) -> Value:
-    """Exponents of four magnitude codes a lane, as bytes."""
+    """Exponents of four magnitude codes a lane, as bytes with BYTE_BIAS; a NaN or an Inf has a zero's."""
     element = ELEMENTS[format_]
     fields = (magnitudes >> element.mantissa_bits) & every_byte((1 << element.exponent_bits) - 1)
-    exponents = add_bytes(maximum_bytes(fields, every_byte(1)), every_byte(-element.bias))
-    return select_zero_bytes(magnitudes, every_byte(ZERO_BYTE), exponents)
+    exponents = add_bytes(maximum_bytes(fields, every_byte(1)), every_byte(BYTE_BIAS - element.bias))
+    below = add_bytes(magnitudes, every_byte(-1))
+    return select_above_bytes(below, every_byte(first_special(format_) - 2), every_byte(ZERO_BYTE), exponents)
 
 
 def whole_value(quad: Value, t: int, format_: Format) -> Value:
@@ -201,20 +215,43 @@ def whole_value(quad: Value, t: int, format_: Format) -> Value:
     return bits_f32(select(code < 1 << mantissa_bits, bits_i32(to_f32(code)), normal) | sign)
 
 
-def largest_short(format_: Format) -> int:
-    """The largest magnitude code whose value, as a multiple of the format's smallest number, has at most 15 bits; -1
-    for formats of which that leaves little."""
+def base_of(registers: Words, shape: Shape, format_: Format) -> Value:
+    """The power of two by which the largest of an operand's values, as multiples of the smallest number, is beyond 15
+    bits."""
     element = ELEMENTS[format_]
-    if element.exponent_bits > 4:
-        return -1
-    return min(magnitude_mask(format_), (15 - element.mantissa_bits << element.mantissa_bits) - 1)
+    top_field = 15 - element.mantissa_bits  # of values of 15 bits
+    top = Variable(vector_of(registers.builder, 0))
+    if magnitude_mask(format_) >> element.mantissa_bits <= top_field:
+        return top.value
+    specials = 128 - first_special(format_)  # which as signed bytes become the lowest
+    with loop(registers.builder, 64 * shape.operand_registers, WIDTH) as place:
+        magnitudes = registers.vector(place) & every_byte(127)
+        top.value = maximum_bytes(top.value, add_bytes(magnitudes, every_byte(specials)))
+    highest = spread(largest_byte(top.value)) - specials
+    return maximum((highest >> element.mantissa_bits) - top_field, 0)
 
 
-def store_pairs(values: list[Value], place: Value, rows: int, matrix: Matrix) -> None:
-    """Four values of at most 15 bits as integers."""
-    integers = [truncate_i32(value) for value in values]
+def store_pairs(values: list[Value], place: Value, rows: int, base: Value, matrix: Matrix) -> None:
+    """Four values, without 2^base, as integers of at most 15 bits."""
+    factor = bits_f32((127 - base) << 23)
+    integers = [truncate_i32(value * factor) for value in values]
     for t in range(2):
         matrix.pairs.store(place + t * rows, (integers[t] & 0xFFFF) | (integers[t + 2] << 16))
+
+
+def store_lows(shape: Shape, format_: Format, base: Value, matrix: Matrix) -> None:
+    """`Matrix.lows` from the exponents."""
+    rows, element = shape.rows, ELEMENTS[format_]
+    lowest = base + (1 - element.bias + BYTE_BIAS)  # of those that have a place among pairs
+    with (
+        loop(matrix.lows.builder, shape.depth // GROUP) as group,
+        loop(matrix.lows.builder, rows, WIDTH) as row,
+    ):
+        quads = [matrix.exponents.vector((4 * group + number) * rows + row) for number in range(4)]
+        least = minimum_bytes(minimum_bytes(quads[0], quads[1]), minimum_bytes(quads[2], quads[3]))
+        least = minimum_bytes(least, least >> 16)
+        least = minimum_bytes(least, least >> 8) & 255
+        matrix.lows.store(group * rows + row, select(least < lowest, LOST, least - element.mantissa_bits))
 
 
 def bytes_of_quad(words: list[Value], bit: int, field_bits: int) -> Value:
@@ -256,7 +293,8 @@ def decode_quads(registers: Words, shape: Shape, format_: Format, matrix: Matrix
     chosen from."""
     builder, bits, rows = registers.builder, FIELD_BITS[format_], shape.rows
     items = {8: 4, 6: 16, 4: 8}[bits]  # quads that fill whole words
-    word_count = items * bits // 32
+    word_count, paired = items * bits // 32, not (shape.sparse or shape.chosen)
+    base = base_of(registers, shape, format_) if paired else vector_of(builder, 0)
     with loop(builder, rows, WIDTH) as row:
         top, seen = (Variable(vector_of(builder, 0)) for _ in range(2))
         with (
@@ -271,8 +309,8 @@ def decode_quads(registers: Words, shape: Shape, format_: Format, matrix: Matrix
                 values = [whole_value(codes, t, format_) for t in range(4)]
                 for t, value in enumerate(values):
                     matrix.values.store((k + t) * rows + row, value)
-                if largest_short(format_) > 0 and not shape.chosen:
-                    store_pairs(values, k // 2 * rows + row, rows, matrix)
+                if paired:
+                    store_pairs(values, k // 2 * rows + row, rows, base, matrix)
                 magnitudes = codes & every_byte(magnitude_mask(format_))
                 top.value = maximum_bytes(top.value, magnitudes)
                 matrix.exponents.store(k // 4 * rows + row, exponent_bytes(magnitudes, format_))
@@ -280,9 +318,11 @@ def decode_quads(registers: Words, shape: Shape, format_: Format, matrix: Matrix
                     seen.value = seen.value | store_specials(magnitudes, k * rows + row, rows, format_, matrix)
         highest = maximum_bytes(top.value, top.value >> 16)
         highest = maximum_bytes(highest, highest >> 8) & 255
-        units.long.value = units.long.value | select(highest > largest_short(format_), highest.constant(1), 0)
         # A NaN outranks an Inf, as it does in the result; but what is not chosen hides nothing.
         matrix.flags.store(row, seen.value if shape.chosen else special_flags(highest, format_))
+    if paired:
+        store_lows(shape, format_, base, matrix)
+        units.base.value = units.base.value + base
 
 
 def half_parts(words: Value, format_: Format) -> tuple[Value, Value, Value]:
@@ -388,7 +428,7 @@ def decode_scales(register: Words, shape: Shape, byte: Value, scaled: Value, bia
     """Scale exponents with a bias; a NaN scale flags its row."""
     for index in range(0, shape.rows * shape.blocks, WIDTH):
         scale = select(spread(scaled), (register.vector(index) >> spread(8 * byte)) & 255, 127)
-        matrix.scales.store(index, scale + (bias - 127))
+        matrix.scales.store(index, select(equal(scale, 255), scale.constant(0), scale + (bias - 127)))
         row = index % shape.rows
         matrix.flags.store(row, matrix.flags.vector(row) | select(equal(scale, 255), scale.constant(HAS_NAN), 0))
 
@@ -418,7 +458,7 @@ def decode_operand(
 
     def case(format_: Format) -> None:
         element = ELEMENTS[format_]
-        units.smallest.value = units.smallest.value + (1 - element.bias - element.mantissa_bits)
+        units.smallest.value = units.smallest.value + (BYTE_BIAS + 1 - element.bias - element.mantissa_bits)
         units.lift.value = vector_of(registers.builder, lift_of(format_, way))
         if way.half:
             decode_halves(registers, shape, format_, matrix, way, placing)

@@ -23,9 +23,9 @@ from codegen.kernels.probes.matrix_variants import FORMATS, Variant
 from codegen.kernels.probes.probe import SIZES, probes
 from emu.engines.numpy_engine import NumpyEngine
 from gfx950.arithmetic.mfma import GeneralNative
-from gfx950.arithmetic.mfma_models import Format, MfmaModel, mfma_class
+from gfx950.arithmetic.mfma_models import DEFAULT, Format, MfmaModel, mfma_class
 from gfx950.arithmetic.mfma_numbers import native_numbers
-from gfx950.arithmetic.mfma_switches import CLASS_SWITCHES, FIELDS, QUESTIONS
+from gfx950.arithmetic.mfma_switches import CLASS_SWITCHES, CLASSES, FIELDS, QUESTIONS, GroupRule, Method, Split
 from gfx950.isa.registry import lookup
 from gfx950.lanes import LANES, U32, Mode
 from gfx950.models import Answer, Model, Switch, find_model
@@ -35,6 +35,10 @@ ASKING = ("P1/", "P1b/", "P2/", "P3/", "P4/", "P5/", "P6/", "P7/", "P8/tiles/", 
 STARTS = ("gfx950", "cdna3", "exact", "fma_chain")
 FIRST_STEPS, FIRST_TILES = 24, 3  # what the search begins with, tiles of each step
 GROUP_FIELDS = ("method", "length", "split")
+EXACT_FIELDS = (  # what an exact sum depends on
+    "method", "length", "output_direction", "product_overflow", "subnormal_inputs", "subnormal_c", "subnormal_d",
+    "zero_sign",
+)  # fmt: skip
 MORE_STEPS, MORE_TILES = 8, 2  # of what the outcome gets wrong, how much joins the search
 
 
@@ -114,6 +118,10 @@ class Coordinate:
             return replace(model, **{self.class_: rule})
         kind = QUESTIONS[self.field][1]
         return replace(model, **{self.field: answer if kind is int else kind[answer]})  # type: ignore[arg-type]
+
+    def answer(self, model: MfmaModel) -> Answer:
+        """What a model answers."""
+        return model.answers[self.switch.name]
 
 
 def coordinates(names: Sequence[str]) -> list[Coordinate]:
@@ -240,17 +248,26 @@ class MatrixFamily:
             starts = [best, *starts]
 
     def _find_undecided(self, result: FamilyFit, asked: Sequence[Question], found: MfmaModel) -> None:
-        """Which single other answers explain as much, and what would tell them apart."""
-        others = self._not_captured({one.step.name for one in asked})
-        for coordinate in coordinates(self.free):
-            for answer in coordinate.switch.answers:
-                candidate = coordinate.put(found, answer)
-                if candidate == found or wrong_words(candidate, asked, 1):
+        """Which other answers, to one switch or to two of a level, explain as much, and what would tell them apart."""
+        free = coordinates(self.free)
+        sample = sorted(_of_few_variants(asked), key=lambda one: len(one.inputs))
+        others: list[Question] | None = None
+        for chosen in ([(coordinate,) for coordinate in free], _of_one_level(free)):
+            for candidate in (c for move in chosen for c in _changes(found, move)):
+                changed = {c: c.answer(candidate) for c in free if c.answer(candidate) != c.answer(found)}
+                if all(answer in result.undecided.get(c.switch.name, ()) for c, answer in changed.items()):
                     continue
-                name = coordinate.switch.name
-                if name not in result.undecided:
-                    result.telling[name] = _what_tells(found, candidate, others)
-                result.undecided.setdefault(name, []).append(answer)
+                moot = _effective(candidate) == _effective(found)
+                if not moot and wrong_words(candidate, sample, 1):
+                    continue
+                for coordinate, answer in changed.items():
+                    name = coordinate.switch.name
+                    if name not in result.telling and not moot:
+                        others = self._not_captured({one.step.name for one in asked}) if others is None else others
+                        result.telling[name] = _what_tells(found, candidate, others)
+                    result.telling.setdefault(name, "the other answers leave it without a meaning")
+                    told = result.undecided.setdefault(name, [])
+                    told += [answer] if answer not in told else []
 
     def _not_captured(self, captured: set[str]) -> list[Question]:
         names = dict.fromkeys(prefix.partition("/")[0] for prefix in ASKING)
@@ -292,6 +309,35 @@ def _spread(count: int, wanted: int) -> list[int]:
 
 def _spread_over(asked: Sequence[Question], wanted: int) -> list[Question]:
     return [asked[i] for i in _spread(len(asked), wanted)]
+
+
+def _of_few_variants(asked: Sequence[Question]) -> list[Question]:
+    """The steps of the variants that have most of them, one for each format of A."""
+    by_variant: dict[Variant, list[Question]] = {}
+    for one in asked:
+        by_variant.setdefault(one.step.variant, []).append(one)
+    best: dict[str, list[Question]] = {}
+    for variant, steps in by_variant.items():
+        if len(steps) > len(best.get(variant.a_format, ())):
+            best[variant.a_format] = steps
+    return [one for steps in best.values() for one in steps]
+
+
+def _effective(model: MfmaModel) -> MfmaModel:
+    """A model with the default wherever its other answers leave an answer without a meaning."""
+    rules = {class_: _effective_rule(getattr(model, class_), getattr(DEFAULT, class_)) for class_ in CLASSES}
+    return replace(model, **rules)  # type: ignore[arg-type]  # fields by their names
+
+
+def _effective_rule(rule: GroupRule, default: GroupRule) -> GroupRule:
+    if rule.method == Method.exact:
+        kept = {field: getattr(rule, field) for field in EXACT_FIELDS}
+        return default._replace(**kept)
+    if rule.length == 1:
+        rule = rule._replace(split=Split.none)
+    if rule.split == Split.none:
+        rule = rule._replace(split_direction=default.split_direction)
+    return rule
 
 
 def _what_tells(found: MfmaModel, candidate: MfmaModel, others: Sequence[Question]) -> str:

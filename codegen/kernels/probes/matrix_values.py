@@ -127,7 +127,8 @@ def scales(variant: Variant) -> Tiles:
     for c, data, block in product((0, 0x3F800000, 0x00000001, 0xFF7FFFFF), (0, 1), (0, blocks - 1)):
         a, b, addend = _tile(variant, c)
         if data:
-            a[:, 32 * block + 5], b[32 * block + 5] = one
+            place = 5 if block == 0 else variant.depth - 1  # in the first group, or in the last one
+            a[:, place], b[place] = one
         found.append((a, b, addend))
         for into in (bytes_a, bytes_b):
             scale = np.full((rows, blocks), 127, np.uint64)

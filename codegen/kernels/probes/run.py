@@ -43,7 +43,9 @@ class Runner:
             self.modules[code] = self.device.load(code)
         shape, dtype = step.output
         output = np.zeros(shape, dtype)
-        self.modules[code][step.kernel.name][step.grid, step.kernel.block](*step.inputs, output, *step.scalars)
+        self.modules[code][step.kernel.name][step.grid, step.kernel.block](
+            *step.inputs, output, *step.scalars, options=self.options
+        )
         return output
 
 

@@ -8,7 +8,7 @@ the model with that table everything else that was captured must come out, diges
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -23,7 +23,15 @@ from codegen.kernels.probes.packed_results import ResultsStep, default_results
 from codegen.kernels.probes.probe import Step
 from codegen.kernels.probes.transcendentals import ALL_PUBLISHED, BINADES, DOUBLES, HALVES, SAME_UNIT, published_digest
 from codegen.kernels.probes.value_step import MODES, ValueStep
-from gfx950.arithmetic.result_table import SCALING, TableError, input_space, write_table
+from gfx950.arithmetic.result_table import (
+    SCALING,
+    TableError,
+    chunk_bits_of,
+    chunk_inputs,
+    input_space,
+    read_header,
+    write_table,
+)
 from gfx950.lanes import LANES
 from gfx950.models import Model, make_model
 
@@ -52,6 +60,8 @@ class TableFamily:
             path = Path(folder) / f"{self.name}.results"
             found = self._with_table(result, evidence, mine, model, path)
             result.unexplained += _differences(evidence, mine, found)
+            if digested_whole(mine, self.name) and not result.unexplained:
+                self._confirm(result, evidence, path)
         result.notes += [
             note for step in mine if step.name.startswith("P12/published/") for note in _said(evidence, step)
         ]
@@ -70,12 +80,34 @@ class TableFamily:
         if not differing and evidence.capture.origin.kind != "device":
             return model
         try:
-            _write(path, self.name, ranges, evidence)
+            _write(path, self.name, ranges, evidence, SCALING.get(self.name, (None,))[0])
         except TableError as error:
             result.notes.append(f"no table: {error}")
             return model
         result.tables[self.name] = path.read_bytes()
         return make_model(model.name, model.values, {**model.tables, self.name: path}, model.measured)
+
+    def _confirm(self, result: FamilyFit, evidence: Evidence, path: Path) -> None:
+        """Says that the digests of all inputs came out. Where none is other than correctly rounded, a device's table
+        then says so of them all."""
+        result.notes.append(f"the digests of all inputs of {self.name} are explained")
+        device = evidence.capture.origin.kind == "device"
+        if device and self.name in result.tables and not read_header(path).differing:
+            _write(path, self.name, _all_default(self.name), evidence, None)
+            result.tables[self.name] = path.read_bytes()
+
+
+def digested_whole(mine: Sequence[Step], mnemonic: str) -> bool:
+    """Whether steps are among them that digest all inputs of an instruction."""
+    whole = (s for s in mine if isinstance(s, DigestStep) and s.name.startswith(f"P12/digests/{mnemonic}/"))
+    return any(step.count * step.output[0][0] == input_space(mnemonic) for step in whole)
+
+
+def _all_default(mnemonic: str) -> Iterator[tuple[int, Words]]:
+    """The correctly rounded results of all inputs, chunk by chunk."""
+    bits = chunk_bits_of(mnemonic)
+    for number in range(input_space(mnemonic) >> bits):
+        yield number << bits, default_results(mnemonic, chunk_inputs(number, bits))
 
 
 def _captured_ranges(evidence: Evidence, mine: Sequence[Step], mnemonic: str) -> list[tuple[int, Words]]:
@@ -117,8 +149,9 @@ def _default(mnemonic: str, first: int, count: int) -> Words:
     return default_results(mnemonic, (bits % np.uint64(input_space(mnemonic))).astype(np.uint32))[:count]
 
 
-def _write(path: Path, mnemonic: str, ranges: list[tuple[int, Words]], evidence: Evidence) -> None:
-    period = SCALING.get(mnemonic, (None,))[0]
+def _write(
+    path: Path, mnemonic: str, ranges: Iterable[tuple[int, Words]], evidence: Evidence, period: int | None
+) -> None:
     origin, digest = evidence.capture.origin.text, evidence.capture.digest
     write_table(path, mnemonic, ranges, device=origin, capture=digest, mode=f"{MODES['default']:#x}", period=period)
 

@@ -7,8 +7,9 @@ import pytest
 
 from codegen.kernels.probes import capture
 from codegen.kernels.probes.capture import Origin
+from codegen.kernels.probes.digests import DigestStep
 from codegen.kernels.probes.fit import fit
-from codegen.kernels.probes.fit_tables import FAMILIES
+from codegen.kernels.probes.fit_tables import FAMILIES, digested_whole
 from codegen.kernels.probes.packed_results import ResultsStep, default_results
 from codegen.kernels.probes.probe import SIZES, probes
 from codegen.kernels.probes.run import Runner, run_steps
@@ -109,6 +110,27 @@ def test_special_numbers_are_in_the_table(tmp_path):
     found = fit(captured("v_rcp_f32", model), FAMILIES)
     assert found.explained
     assert found.families[0].tables
+
+
+def test_only_a_full_run_digests_all_inputs():
+    quick, full = (list(probes()["P12"].steps(SIZES[size])) for size in ("quick", "full"))
+    assert not digested_whole(quick, "v_rcp_f32")
+    assert digested_whole(full, "v_rcp_f32")
+    assert not digested_whole([s for s in full if "published" in s.name], "v_exp_f32")
+
+
+@pytest.mark.slow
+def test_digests_of_all_inputs_confirm_all_of_a_device(tmp_path, monkeypatch):
+    """The emulator's 2^32 results are taken as confirmed; the table then has every input."""
+    monkeypatch.setattr("codegen.kernels.probes.fit_tables.confirmed", lambda *_: [])
+    mine = [s for s in probes()["P12"].steps(SIZES["full"]) if s.mnemonic == "v_rcp_f32"]
+    pairs = [(s, np.zeros(*s.output) if isinstance(s, DigestStep) else s.predicted(DEFAULT)) for s in mine]
+    entries = [(capture.entry_of(s.name, s.inputs_digest, "", k), k) for s, o in pairs for k in [s.kept(o)]]
+    found = fit(capture.make(DEVICE, "full", entries), FAMILIES)
+    model = found.model("fitted", tmp_path)
+    header = read_header(model.tables["v_rcp_f32"])
+    assert (header.complete, header.differing) == (True, 0)
+    assert [rule.evidence for rule in rules("v_rcp_f32", model)] == [Evidence.measured]
 
 
 def test_rdna_is_recognised(monkeypatch):

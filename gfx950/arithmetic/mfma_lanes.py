@@ -329,6 +329,20 @@ class SpreadWords(Words):
         return self.spread(index, element)
 
 
+@dataclass(frozen=True)
+class ChosenWords(Words):
+    """Words of which a table of places says where vectors begin."""
+
+    table: Words
+
+    def at(self, index: Index) -> ChosenWords:
+        return ChosenWords(self.builder, self.pointer, self.table.at(index))
+
+    def vector(self, index: Index, element: Any = I32) -> Value:
+        place = widen_i64(self.table.scalar(index))
+        return Words(self.builder, self.pointer).vector(place, element)
+
+
 class Variable:
     """What changes in a loop or in a branch."""
 

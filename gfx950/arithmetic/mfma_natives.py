@@ -71,6 +71,7 @@ from gfx950.arithmetic.mfma_operands import (
     decode_pair,
     decode_scales,
     empty_matrices,
+    flags_met,
     real_products,
     row_stride,
 )
@@ -119,14 +120,26 @@ def sum_halves(pair: Pair, shape: Shape) -> Sums:
     return Sums(total, largest + (BIAS - 24), largest + BIAS)
 
 
+def largest_of_reals(pair: Pair, shape: Shape) -> Value:
+    """Step a where exponents have 16 bits, two in a word, or one as they are chosen."""
+    a, b = pair.a.exponents, pair.b.exponents
+    in_word, stride = Way.reals.exponents_in_word(shape), row_stride(shape)
+    places = range(stride, min(HALF.length, shape.depth) // in_word * stride, stride)
+    if in_word == 1:
+        largest = a.vector(0) + b.vector(0)
+        for place in places:
+            largest = maximum(largest, a.vector(place) + b.vector(place))
+        return largest
+    largest = add_halves(a.vector(0), b.vector(0))
+    for place in places:
+        largest = maximum_halves(largest, add_halves(a.vector(place), b.vector(place)))
+    return maximum((largest << 16) >> 16, largest >> 16)
+
+
 def sum_reals(pair: Pair, shape: Shape, raised: Value) -> Sums:
     """Steps a and b where every product is an f32 number, raised by that power of two."""
     a, b = pair
-    length, stride = min(HALF.length, shape.depth), row_stride(shape)
-    largest = add_halves(a.exponents.vector(0), b.exponents.vector(0))
-    for place in range(stride, length // 2 * stride, stride):
-        largest = maximum_halves(largest, add_halves(a.exponents.vector(place), b.exponents.vector(place)))
-    largest = maximum((largest << 16) >> 16, largest >> 16)
+    length, stride, largest = min(HALF.length, shape.depth), row_stride(shape), largest_of_reals(pair, shape)
     # Of zeros alone the scale does not matter.
     scale = bits_f32((2 * BIAS + 24 - raised - maximum(largest, BIAS - 100 - raised)) << 23)
     total = vector_of(a.values.builder, 0)
@@ -507,11 +520,30 @@ def columns_met(run: Instruction, i: Value, j: Value) -> tuple[tuple[Matrix, Val
     if not run.shape.sparse:
         columns = run.b.at(j, j, j, j), run.b.flags.vector(j)
         return columns, columns
-    found = []
-    for row in range(2):
-        room = run.room.chosen.operand(row)
-        found.append((room, choose_columns(run.room.index, run.b, run.shape, run.way, i + row, j, room)))
-    return found[0], found[1]
+    met = columns_chosen(run, i, j), columns_chosen(run, i + 1, j, 1)
+    flags = [flags_met(run.room.index, run.b, run.shape, i + row, j) for row in range(2)]
+    return (met[0], flags[0]), (met[1], flags[1])
+
+
+def columns_chosen(run: Instruction, row: Value, j: Value, number: int = 0) -> Matrix:
+    """The sixteen columns from j on as a row of a sparse A meets them: read through the index, or copied to the room of
+    that number where exponents share words."""
+    if run.way.half:
+        return run.b.at(j, j, j, j).through(run.room.index.at(row))
+    room = run.room.chosen.operand(number)
+    choose_columns(run.room.index, run.b, run.shape, row, j, room)
+    return room
+
+
+def in_place(run: Instruction, matrix: Matrix) -> Matrix:
+    """A group of columns that are read through the index, copied."""
+    if not (run.shape.sparse and run.way.half):
+        return matrix
+    room, rows = run.room.chosen, run.shape.rows
+    for place in range(0, HALF.length * rows, rows):
+        room.values.store(place, matrix.values.vector(place))
+        room.exponents.store(place, matrix.exponents.vector(place))
+    return room
 
 
 def group_step(
@@ -519,7 +551,7 @@ def group_step(
 ) -> Values:
     """One group of rows i and i + 1, side by side to hide how long a step takes."""
     shape, stride, units = run.shape, row_stride(run.shape), run.units
-    starts = [start // count * stride for count in (1, run.way.exponents_in_word, 2, BYTE.length)]
+    starts = [start // count * stride for count in (1, run.way.exponents_in_word(shape), 2, BYTE.length)]
     pairs = []
     for row, b in enumerate(columns):
         place = row_place(shape, i + row, j)
@@ -540,8 +572,9 @@ def group_step(
 
     def with_infinities() -> Values:
         found = []
-        for pair, c, d in zip(pairs, addends, results, strict=True):
-            places = [words.place for matrix in pair for words in (matrix.values, matrix.exponents)]
+        for (a, b), c, d in zip(pairs, addends, results, strict=True):
+            met = a, in_place(run, b)
+            places = [words.place for matrix in met for words in (matrix.values, matrix.exponents)]
             found.append(run.specials((*places, units.lift.value, c, d)))
         return tuple(found)
 
@@ -590,7 +623,7 @@ def write_products(
         if shape.blocks:
             read_scales(after_c, parameters, shape, matrices)
         if shape.sparse:
-            decode_index(after_c, shape, low_i32((parameters >> 12) & 31), room.index)
+            decode_index(after_c, shape, low_i32((parameters >> 12) & 31), room.index, places=True)
         careful, words = any_infinity(matrices, shape), shape.rows * shape.rows * copy
         run_rows(
             Instruction(shape, way, c.at(words), outputs.at(words), a, b, overflow, units, careful, room, specials)

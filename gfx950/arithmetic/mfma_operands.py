@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from gfx950.arithmetic.mfma import ELEMENTS, FIELD_BITS, Format
 from gfx950.arithmetic.mfma_lanes import (
     WIDTH,
+    ChosenWords,
     Index,
     SpreadWords,
     Value,
@@ -77,9 +78,9 @@ class Way(enum.Enum):
     def half(self) -> bool:
         return self is not Way.quads
 
-    @property
-    def exponents_in_word(self) -> int:
-        return self.value
+    def exponents_in_word(self, shape: Shape) -> int:
+        """A sparse A meets reals one by one."""
+        return 1 if self is Way.reals and (shape.sparse or shape.chosen) else self.value
 
 
 @dataclass(frozen=True)
@@ -113,6 +114,11 @@ class Matrix:
     def operand(self, number: Index) -> Matrix:
         """The operand A (0) or B (1) of a pair."""
         return Matrix(*(words.at(OPERAND_WORDS * number) for words in self.parts()))
+
+    def through(self, table: Words) -> Matrix:
+        """As a row of a sparse A meets it, by the table of `decode_index`."""
+        chosen = (ChosenWords(words.builder, words.pointer, table) for words in (self.values, self.exponents))
+        return Matrix(*chosen, *self.parts()[2:])
 
     def one_row(self) -> Matrix:
         """As an operand of which one element goes to all columns."""
@@ -363,16 +369,22 @@ def exponents_of_two(words: Value, format_: Format, bias: Value) -> Value:
 
 
 def decode_reals(
-    words: Value, k: Value, row: Value, stride: int, format_: Format, placing: Placing, matrix: Matrix
+    words: Value, k: Value, row: Value, shape: Shape, format_: Format, placing: Placing, matrix: Matrix
 ) -> None:
     """Two f16 or bf16 of a word, at k and k + 1."""
     if format_ is Format.f16:
         parts = real_f16(words), real_f16(words >> 16)
     else:
         parts = bits_f32(words << 16) * placing.factor, bits_f32(words & 0xFFFF0000) * placing.factor
+    stride = row_stride(shape)
     for t in range(2):
         matrix.values.store((k + t) * stride + row, parts[t])
-    matrix.exponents.store(k // 2 * stride + row, exponents_of_two(words, format_, placing.bias))
+    exponents = exponents_of_two(words, format_, placing.bias)
+    if Way.reals.exponents_in_word(shape) == 2:
+        matrix.exponents.store(k // 2 * stride + row, exponents)
+    else:
+        matrix.exponents.store(k * stride + row, (exponents << 16) >> 16)
+        matrix.exponents.store((k + 1) * stride + row, exponents >> 16)
 
 
 def decode_halves(registers: Words, shape: Shape, format_: Format, matrix: Matrix, way: Way, placing: Placing) -> None:
@@ -388,7 +400,7 @@ def decode_halves(registers: Words, shape: Shape, format_: Format, matrix: Matri
             words = registers.vector(64 * register + shape.rows * lane_group + row)
             k = k_of_item(shape, 16, lane_group, 2 * register)
             if way is Way.reals:
-                decode_reals(words, k, row, stride, format_, placing, matrix)
+                decode_reals(words, k, row, shape, format_, placing, matrix)
             else:
                 decode_significands(words, k * stride + row, stride, matrix)
             magnitudes = words & both_halves(0x7FFF)
@@ -433,10 +445,10 @@ def decode_scales(register: Words, shape: Shape, byte: Value, scaled: Value, bia
         matrix.flags.store(row, matrix.flags.vector(row) | select(equal(scale, 255), scale.constant(HAS_NAN), 0))
 
 
-def spread_quads(matrix: Matrix, depth: int, way: Way) -> None:
+def spread_quads(matrix: Matrix, shape: Shape, way: Way) -> None:
     """A of a shape of 4 rows: from the lanes that hold it to [k][row][64], each row beside the columns of its block."""
     with loop(matrix.values.builder, 64, WIDTH) as lane:
-        counts = depth, depth // way.exponents_in_word, 1
+        counts = shape.depth, shape.depth // way.exponents_in_word(shape), 1
         for words, count in zip((matrix.values, matrix.exponents, matrix.flags), counts, strict=True):
             for k in range(count):
                 held = words.vector(256 * k + lane)
@@ -504,7 +516,7 @@ def decode_pair(inputs: Words, parameters: Value, shape: Shape, way: Way, matric
             Placing(*(select(spread(equal(number, 0)), *both) for both in zip(*placings, strict=True))),
         )
     if shape.rows == 4:
-        spread_quads(matrices.operand(0), shape.depth, way)
+        spread_quads(matrices.operand(0), shape, way)
     return units
 
 
@@ -519,9 +531,9 @@ def any_infinity(matrices: Matrix, shape: Shape) -> Value:
 # ---- Sparse ----
 
 
-def decode_index(register: Words, shape: Shape, shift: Value, table: Words) -> None:
+def decode_index(register: Words, shape: Shape, shift: Value, table: Words, places: bool = False) -> None:
     """Which of its four k each element of a sparse A stands at: two bits an element from bit `shift` on, as
-    [element][row]."""
+    [element][row]. places: as the word where that k of B begins."""
     builder = register.builder
     with (
         loop(builder, shape.rows, WIDTH) as row,
@@ -529,27 +541,30 @@ def decode_index(register: Words, shape: Shape, shift: Value, table: Words) -> N
         loop(builder, shape.lane_items) as item,
     ):
         word = register.vector(shape.rows * lane_group + row)
-        place = (shape.lane_items * lane_group + item) * shape.rows + row
-        table.store(place, (word >> spread(shift + low_i32(2 * item))) & 3)
+        element = shape.lane_items * lane_group + item
+        code = (word >> spread(shift + low_i32(2 * item))) & 3
+        if places:
+            code = (code + spread(low_i32(4 * (element // 2)))) * shape.rows
+        table.store(element * shape.rows + row, code)
 
 
-def choose_columns(table: Words, b: Matrix, shape: Shape, way: Way, row: Value, column: Value, to: Matrix) -> Value:
-    """Sixteen columns of B as one row of a sparse A meets them; gives their special flags."""
-    rows, held = shape.rows, way.exponents_in_word
-    bits = 32 // held
+def choose_columns(table: Words, b: Matrix, shape: Shape, row: Value, column: Value, to: Matrix) -> None:
+    """Sixteen columns of B, of a format up to 8 bits, as one row of a sparse A meets them."""
+    rows = shape.rows
     with loop(table.builder, shape.depth // 4) as quad:
-        exponents = [vector_of(table.builder, 0) for _ in range(4 // held)]
+        exponents = vector_of(table.builder, 0)
         for t in range(4):
-            element, first = 4 * quad + t, 8 * quad + 4 * (t // 2)
-            offset = table.scalar(element * rows + row)
-            k = first + widen_i64(offset)
-            to.values.store(element * rows, b.values.vector(k * rows + column))
-            exponent = b.exponents.vector(k // held * rows + column)
-            if held > 1:
-                exponent = (exponent >> spread(bits * (offset & (held - 1)))) & ((1 << bits) - 1)
-            exponents[t // held] = exponents[t // held] | (exponent << (bits * (t % held)))
-        for number, exponent in enumerate(exponents):
-            to.exponents.store((4 // held * quad + number) * rows, exponent)
+            element = 4 * quad + t
+            place = table.scalar(element * rows + row)
+            to.values.store(element * rows, b.values.vector(widen_i64(place) + column))
+            k = place // rows
+            exponent = b.exponents.vector(widen_i64(k // 4) * rows + column) >> spread(8 * (k % 4))
+            exponents = exponents | ((exponent & 255) << (8 * t))
+        to.exponents.store(quad * rows, exponents)
+
+
+def flags_met(table: Words, b: Matrix, shape: Shape, row: Value, column: Value) -> Value:
+    """The special flags of sixteen columns of B as one row of a sparse A meets them."""
     none = vector_of(table.builder, 0)
     found = branch(
         any_lane(b.flags.vector(column) > 0),
@@ -561,9 +576,8 @@ def choose_columns(table: Words, b: Matrix, shape: Shape, way: Way, row: Value, 
 
 
 def chosen_flags(table: Words, b: Matrix, shape: Shape, row: Value, column: Value) -> Value:
-    """The special flags of sixteen columns of B as one row of a sparse A meets them."""
     rows, seen = shape.rows, Variable(vector_of(table.builder, 0))
     with loop(table.builder, shape.depth) as element:
-        k = 4 * (element // 2) + widen_i64(table.scalar(element * rows + row))
-        seen.value = seen.value | b.specials.vector(k * rows + column)
+        place = widen_i64(table.scalar(element * rows + row))
+        seen.value = seen.value | b.specials.vector(place + column)
     return seen.value

@@ -9,11 +9,13 @@ multiply-add costs beside the first line's, and how the time compares with
            FP8 16x16x128 is four times 16x16x32_fp8_fp8, bf16 16x16x32 twice 16x16x16_bf16; all formats up to 8 bits
            are held against fp8, a sparse product against the dense one of the elements it stores
 
-Data: `typical` is normally distributed and rounded to the format, block scales of 1/2, 1 and 2; `adversarial` has all
-exponents, so that every group must be aligned and cut, C anywhere from far below to far above, and a third of the
-instructions each near the subnormal and the overflowing end of f32; `special` is typical with Inf and NaN, where the
-format has them, in A, B, C and the scales. Times are processor seconds, the best of rounds in which all lines take
-turns, so that a busy machine disturbs the ratios little. `--compile` prints what making all natives costs.
+Data: `typical` is normally distributed and rounded to the format, block scales of 1/2, 1 and 2; `full range` is that,
+for formats up to 8 bits, with the largest magnitude of each operand scaled to the format's largest, as kernels do;
+`adversarial` has all exponents, so that every group must be aligned and cut, C anywhere from far below to far above,
+and a third of the instructions each near the subnormal and the overflowing end of f32; `special` is typical with Inf
+and NaN, where the format has them, in A, B, C and the scales. Times are processor seconds, the best of rounds in which
+all lines take turns, so that a busy machine disturbs the ratios little. `--compile` prints what making all natives
+costs.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ from gfx950.arithmetic.native import NATIVES
 ITEMS, ROUNDS = 96, 15
 Codes = npt.NDArray[np.uint64]
 Words = npt.NDArray[np.uint32]
-DATA = ("typical", "adversarial", "special")
+DATA = ("typical", "full range", "adversarial", "special")
 FIRST = [("mfma_f8f6f4_16x16x128", "fp8"), ("mfma_16x16x32_f16", "bf16"), ("mfma_f8f6f4_16x16x128", "fp4")]
 KINDS = {"f8f6f4": ("fp8", "bf8", "fp6", "bf6", "fp4"), "f8": ("fp8", "bf8"), "f16": ("f16", "bf16")}
 WIDTHS = {"f32": (8, 23), "f64": (11, 52)}  # bits of exponent and mantissa
@@ -112,9 +114,18 @@ def operand(generator: np.random.Generator, kind: str, count: int, data: str) ->
     if data == "adversarial":
         codes = spread_codes(generator, kind, size)
     else:
-        codes = float_codes(generator.standard_normal(size), kind)
+        values = generator.standard_normal(size)
+        codes = float_codes(full_range(values, kind) if data == "full range" else values, kind)
         codes = sprinkled(generator, kind, codes) if data == "special" else codes
     return registers_of(codes, 8 if kind == "i8" else 1 + sum(field_widths(kind)))
+
+
+def full_range(values: npt.NDArray[np.float64], kind: str) -> npt.NDArray[np.float64]:
+    """Each instruction's values scaled so that the largest is the format's largest."""
+    codes = 1 << sum(field_widths(kind))
+    largest = float(ELEMENTS[Format[kind]].decode(min([codes, *special_codes(kind)]) - 1))
+    result: npt.NDArray[np.float64] = values * (largest / np.abs(values).max(axis=(1, 2), keepdims=True))
+    return result
 
 
 def block_scales(generator: np.random.Generator, data: str) -> Words:
@@ -137,8 +148,9 @@ def inputs_of(case: Case, data: str) -> Words:
         result[:, at : at + words.shape[1]] = words
         at += side.operand_registers
     sums = "f64" if kind == "f64" else "f32"
+    data_of_c = "typical" if data == "full range" else data
     result[:, at : at + shape.c_registers] = operand(
-        generator, sums, shape.c_registers // shape.element_registers, data
+        generator, sums, shape.c_registers // shape.element_registers, data_of_c
     )
     at += shape.c_registers
     if data == "adversarial" and sums == "f32":
@@ -168,6 +180,11 @@ class Case:
         return SHAPES[self.name]
 
     @property
+    def data(self) -> list[str]:
+        """The kinds of data it is timed on."""
+        return [data for data in DATA if data != "full range" or self.format in KINDS["f8f6f4"]]
+
+    @property
     def multiply_adds(self) -> int:
         return self.shape.rows**2 * self.shape.depth * self.shape.copies
 
@@ -182,7 +199,7 @@ Run = tuple[Case, str, Callable[[], object], float]  # what is timed, and how ma
 
 def native_runs(case: Case) -> Iterator[Run]:
     native = NATIVES[case.name]
-    for data in DATA:
+    for data in case.data:
         inputs = inputs_of(case, data)
         yield case, data, partial(native, inputs, case.parameters), ITEMS
 
@@ -254,7 +271,7 @@ def print_rows(cases: list[Case]) -> None:
     )
     for case in cases:
         peer = case.best.get("MMA-Sim")
-        for data in DATA:
+        for data in case.data:
             seconds = case.best[data]
             cost = seconds / case.multiply_adds
             line = f"{case.name:24} {case.format:8} {data:12} {1e-3 / seconds:10.1f} {1e6 * seconds:7.2f}"

@@ -412,42 +412,27 @@ def add_to_c(run: Instruction, sums: tuple[Sums, Sums], addends: tuple[Value, Va
 # ---- Inf ----
 
 
-def real_value(values: Value, exponents: Value | None, lift: Value) -> Value:
-    """Decoded values as f32 in which Inf is Inf; formats up to 8 bits in their own units. The exponent of Inf among
-    decoded values is 128 - lift."""
-    exponents = exponents + lift if exponents is not None else lift
-    return values * power_f32(exponents) * power_f32(0 - lift)
+def raise_infinities(matrices: Matrix, shape: Shape, lift: Value) -> None:
+    """Makes an Inf among decoded values, which is 2^(128 - lift), an f32 Inf. (NaN there may have any value.)"""
+    raised, lowered = power_f32(lift), power_f32(0 - lift)
+    for operand, side in enumerate((shape, shape.b_shape)):
+        values = matrices.operand(operand).values
+        with loop(values.builder, side.depth * row_stride(shape), WIDTH) as place:
+            values.store(place, values.vector(place, F32) * raised * lowered)
 
 
-def special_sum(pair: Pair, shape: Shape, way: Way, lift: Value) -> Value:
+def special_sum(pair: Pair, shape: Shape, way: Way) -> Value:
     """f32 sums of a group that are Inf or NaN as its products make them, and finite without any other meaning where
     those are finite."""
-    if way is Way.reals:
-        plain = equal(any_lane(lift > 0), 0)
-        return branch(plain, lambda: (real_sum(pair, shape),), lambda: (lifted_sum(pair, shape, way, lift),))[0]
-    return lifted_sum(pair, shape, way, lift)
-
-
-def real_sum(pair: Pair, shape: Shape) -> Value:
-    """`special_sum` where Inf and NaN are among the values."""
-    total, small = bits_f32(vector_of(pair.a.values.builder, 0)), bits_f32(vector_of(pair.a.values.builder, 117 << 23))
-    for k in range(min(HALF.length, shape.depth)):
+    builder, (a, b) = pair.a.values.builder, pair
+    total, small = bits_f32(vector_of(builder, 0)), bits_f32(vector_of(builder, BIAS - 10 << 23))
+    for k in range(min((HALF if way.half else BYTE).length, shape.depth)):
         place = k * row_stride(shape)
-        total = fused(pair.a.values.vector(place, F32) * pair.b.values.vector(place, F32), small, total)
+        row, columns = a.values.vector(place, F32), b.values.vector(place, F32)
+        if way is Way.significands:
+            row, columns = row * power_f32(a.exponents.vector(place)), columns * power_f32(b.exponents.vector(place))
+        total = fused(row * columns, small, total)  # small: so that only an Inf product makes it Inf
     return total
-
-
-def lifted_sum(pair: Pair, shape: Shape, way: Way, lift: Value) -> Value:
-    """`special_sum` where Inf is at an exponent of its own."""
-    a, b = pair
-    builder, apart_from = a.values.builder, way is Way.significands
-    total = Variable(bits_f32(vector_of(builder, 0)))
-    with loop(builder, min((HALF if way.half else BYTE).length, shape.depth)) as k:
-        place = k * row_stride(shape)
-        row = real_value(a.values.vector(place, F32), a.exponents.vector(place) if apart_from else None, lift)
-        columns = real_value(b.values.vector(place, F32), b.exponents.vector(place) if apart_from else None, lift)
-        total.value = total.value + row * columns * 2.0**-10  # so that only an Inf product makes it Inf
-    return total.value
 
 
 def meet_specials(special: Value, c: Value, d: Value) -> Value:
@@ -495,15 +480,15 @@ class Instruction:
 
 
 def specials_apart(shape: Shape, way: Way, pair: Pair, like: Value) -> Function:
-    """`special_sum` and `meet_specials` as a function of A, B (values and exponents), the lift, C and D."""
+    """`special_sum` and `meet_specials` as a function of A, B (values and exponents), C and D."""
     places = [words.place for matrix in pair for words in (matrix.values, matrix.exponents)]
 
     def body(values: Values) -> Value:
         parts = [values[:2], values[2:4]]
         inside = Pair(*(matrix.moved(*part) for matrix, part in zip(pair, parts, strict=True)))
-        return meet_specials(special_sum(inside, shape, way, values[4]), values[5], values[6])
+        return meet_specials(special_sum(inside, shape, way), values[4], values[5])
 
-    return apart(f"{way.name}_specials", (*places, like, like, like), body)
+    return apart(f"{way.name}_specials", (*places, like, like), body)
 
 
 def scaled_sums(sums: Sums, scale: Value | int) -> Sums:
@@ -550,24 +535,18 @@ def group_step(
     run: Instruction, start: Value, i: Value, j: Value, columns: tuple[Matrix, Matrix], addends: tuple[Value, Value]
 ) -> Values:
     """One group of rows i and i + 1, side by side to hide how long a step takes."""
-    shape, stride, units = run.shape, row_stride(run.shape), run.units
+    shape, stride = run.shape, row_stride(run.shape)
     starts = [start // count * stride for count in (1, run.way.exponents_in_word(shape), 2, BYTE.length)]
-    pairs = []
-    for row, b in enumerate(columns):
-        place = row_place(shape, i + row, j)
-        pairs.append(Pair(run.a.at(*(words + place for words in starts)), b.at(*starts)))
+    rows = [run.a.at(*(words + row_place(shape, i + row, j) for words in starts)) for row in range(2)]
+    pairs = Pair(rows[0], columns[0].at(*starts)), Pair(rows[1], columns[1].at(*starts))
     careful = run.careful
     if run.way.half:
-        raised, real = units.raised.value, run.way is Way.reals
-        sums = [sum_reals(pair, shape, raised) if real else sum_halves(pair, shape) for pair in pairs]
+        sums = sum_two(run, pairs)
         # A product of 2^128 is Inf too.
         careful = careful | any_lane(maximum(sums[0].exponent, sums[1].exponent) > BIAS + 126)
     else:
-        sums = sum_small((pairs[0], pairs[1]), stride, units, shape.sparse)
-        if shape.blocks:
-            sums = add_scales(run, start // SCALE_BLOCK * stride, i, j, sums)
-        else:
-            sums = scaled_sums(sums[0], BIAS - 2 * BYTE_BIAS), scaled_sums(sums[1], BIAS - 2 * BYTE_BIAS)
+        sums = sum_small(pairs, stride, run.units, shape.sparse)
+        sums = add_scales(run, start // SCALE_BLOCK * stride, i, j, sums)
     results = add_to_c(run, sums, addends)
 
     def with_infinities() -> Values:
@@ -575,13 +554,24 @@ def group_step(
         for (a, b), c, d in zip(pairs, addends, results, strict=True):
             met = a, in_place(run, b)
             places = [words.place for matrix in met for words in (matrix.values, matrix.exponents)]
-            found.append(run.specials((*places, units.lift.value, c, d)))
+            found.append(run.specials((*places, c, d)))
         return tuple(found)
 
     return branch(careful, with_infinities, lambda: results, likely=False)
 
 
+def sum_two(run: Instruction, pairs: tuple[Pair, Pair]) -> tuple[Sums, Sums]:
+    """Steps a and b of f16 or bf16 for two rows."""
+    if run.way is Way.significands:
+        return sum_halves(pairs[0], run.shape), sum_halves(pairs[1], run.shape)
+    raised = run.units.raised.value
+    return sum_reals(pairs[0], run.shape, raised), sum_reals(pairs[1], run.shape, raised)
+
+
 def add_scales(run: Instruction, block: Value, i: Value, j: Value, sums: tuple[Sums, Sums]) -> tuple[Sums, Sums]:
+    """Sums with f32's bias, and with the scales where there are any."""
+    if not run.shape.blocks:
+        return scaled_sums(sums[0], BIAS - 2 * BYTE_BIAS), scaled_sums(sums[1], BIAS - 2 * BYTE_BIAS)
     columns = run.b.scales.vector(block + j)
     scales = (run.a.scales.vector(block + i) + columns, run.a.scales.vector(block + i + 1) + columns)
     return scaled_sums(sums[0], scales[0]), scaled_sums(sums[1], scales[1])
@@ -625,6 +615,9 @@ def write_products(
         if shape.sparse:
             decode_index(after_c, shape, low_i32((parameters >> 12) & 31), room.index, places=True)
         careful, words = any_infinity(matrices, shape), shape.rows * shape.rows * copy
+        if way is not Way.significands:
+            with builder.if_then(careful.llvm, likely=False):
+                raise_infinities(matrices, shape, units.lift.value)
         run_rows(
             Instruction(shape, way, c.at(words), outputs.at(words), a, b, overflow, units, careful, room, specials)
         )

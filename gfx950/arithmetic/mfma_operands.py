@@ -18,6 +18,7 @@ from gfx950.arithmetic.mfma_lanes import (
     Index,
     SpreadWords,
     Value,
+    Values,
     Variable,
     Words,
     add_bytes,
@@ -128,8 +129,8 @@ class Matrix:
 @dataclass(frozen=True)
 class Units:
     """Exponents of the smallest product (none for halves), with the bias of two bytes, the lift of
-    `mfma_natives.real_value`, the exponent that products of pairs have beyond the smallest, and the power of two by
-    which real values of A are raised."""
+    `mfma_natives.raise_infinities`, the exponent that products of pairs have beyond the smallest, and the power of two
+    by which real values of A are raised."""
 
     smallest: Variable
     lift: Variable
@@ -426,13 +427,19 @@ def halves_range(words: Words, count: int) -> tuple[Value, Value]:
 def real_products(inputs: Words, parameters: Value, shape: Shape) -> tuple[Value, Value]:
     """Whether f32 holds every product of f16 or bf16, and those of bf16 far from its lower end: 2^-100 or more; and the
     power of two by which A is multiplied for that."""
-    a_words, b_words = 64 * shape.operand_registers, 64 * shape.b_shape.operand_registers
-    least, most = halves_range(inputs, a_words)
-    b_least, b_most = halves_range(inputs.at(a_words), b_words)
-    is_f16 = equal(parameters & 7, int(Format.f16))
-    enough = is_f16 | (least + b_least > 2 * 127 - 100)
+    is_f16, zero = equal(parameters & 7, int(Format.f16)), low_i32(parameters.constant(0))
+    found = branch(is_f16, lambda: (equal(zero, 0), zero), lambda: real_bf16(inputs, shape))
+    return found[0], found[1]
+
+
+def real_bf16(inputs: Words, shape: Shape) -> Values:
+    """`real_products` of bf16."""
+    least, most = halves_range(inputs, 64 * shape.operand_registers)
+    b_words = inputs.at(64 * shape.operand_registers)
+    b_least, b_most = halves_range(b_words, 64 * shape.b_shape.operand_registers)
+    enough = least + b_least > 2 * 127 - 100
     liftable = (least + b_least > 2 * 127 - 100 - LIFT) & (most < 255 - LIFT) & (most + b_most < 2 * 127 + 126 - LIFT)
-    real = is_f16 | ((least > 0) & (b_least > 0) & (enough | liftable))
+    real = (least > 0) & (b_least > 0) & (enough | liftable)
     return real, select(enough, least.constant(0), LIFT)
 
 

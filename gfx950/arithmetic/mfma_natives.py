@@ -412,13 +412,38 @@ def add_to_c(run: Instruction, sums: tuple[Sums, Sums], addends: tuple[Value, Va
 # ---- Inf ----
 
 
-def raise_infinities(matrices: Matrix, shape: Shape, lift: Value) -> None:
-    """Makes an Inf among decoded values, which is 2^(128 - lift), an f32 Inf. (NaN there may have any value.)"""
+def group_length(shape: Shape, way: Way) -> int:
+    return min((HALF if way.half else BYTE).length, shape.depth)
+
+
+def raise_infinities(matrices: Matrix, shape: Shape, way: Way, lift: Value) -> None:
+    """Makes an Inf among decoded values, which is 2^(128 - lift), an f32 Inf, and flags groups that hold one. (NaN
+    there may have any value.)"""
+    length, stride = group_length(shape, way), row_stride(shape)
     raised, lowered = power_f32(lift), power_f32(0 - lift)
     for operand, side in enumerate((shape, shape.b_shape)):
-        values = matrices.operand(operand).values
-        with loop(values.builder, side.depth * row_stride(shape), WIDTH) as place:
-            values.store(place, values.vector(place, F32) * raised * lowered)
+        matrix = matrices.operand(operand)
+        with loop(lift.builder, side.depth // length) as group, loop(lift.builder, stride, WIDTH) as row:
+            seen = Variable(lift.constant(0))
+            with loop(lift.builder, length) as k:
+                place = (length * group + k) * stride + row
+                value = matrix.values.vector(place, F32) * raised * lowered
+                matrix.values.store(place, value)
+                seen.value = seen.value | select(is_special(bits_i32(value)), lift.constant(1), 0)
+            if not shape.sparse:
+                matrix.specials.store(group * stride + row, seen.value)
+
+
+def any_infinite(run: Instruction, group: Value, i: Value, j: Value) -> Value:
+    """Whether a group of rows i and i + 1 may have Inf products. group: its number times the stride."""
+    if run.shape.sparse or run.way is Way.significands:
+        return run.careful
+
+    def here() -> Values:
+        rows = [run.a.specials.vector(group + row_place(run.shape, i + row, j)) for row in range(2)]
+        return (any_lane((rows[0] | rows[1] | run.b.specials.vector(group + j)) > 0),)
+
+    return branch(run.careful, here, lambda: (run.careful,), likely=False)[0]
 
 
 def special_sum(pair: Pair, shape: Shape, way: Way) -> Value:
@@ -426,7 +451,7 @@ def special_sum(pair: Pair, shape: Shape, way: Way) -> Value:
     those are finite."""
     builder, (a, b) = pair.a.values.builder, pair
     total, small = bits_f32(vector_of(builder, 0)), bits_f32(vector_of(builder, BIAS - 10 << 23))
-    for k in range(min((HALF if way.half else BYTE).length, shape.depth)):
+    for k in range(group_length(shape, way)):
         place = k * row_stride(shape)
         row, columns = a.values.vector(place, F32), b.values.vector(place, F32)
         if way is Way.significands:
@@ -539,7 +564,7 @@ def group_step(
     starts = [start // count * stride for count in (1, run.way.exponents_in_word(shape), 2, BYTE.length)]
     rows = [run.a.at(*(words + row_place(shape, i + row, j) for words in starts)) for row in range(2)]
     pairs = Pair(rows[0], columns[0].at(*starts)), Pair(rows[1], columns[1].at(*starts))
-    careful = run.careful
+    careful = any_infinite(run, start // group_length(shape, run.way) * stride, i, j)
     if run.way.half:
         sums = sum_two(run, pairs)
         # A product of 2^128 is Inf too.
@@ -585,7 +610,7 @@ def run_rows(run: Instruction) -> None:
         addends = [run.c.vector(place) for place in places]
         (columns, flags), (columns_next, flags_next) = columns_met(run, i, j)
         d = [Variable(c) for c in addends]
-        with loop(builder, shape.depth, (HALF if run.way.half else BYTE).length) as start:
+        with loop(builder, shape.depth, group_length(shape, run.way)) as start:
             results = group_step(run, start, i, j, (columns, columns_next), (d[0].value, d[1].value))
             for row in range(2):
                 d[row].value = results[row]
@@ -617,7 +642,7 @@ def write_products(
         careful, words = any_infinity(matrices, shape), shape.rows * shape.rows * copy
         if way is not Way.significands:
             with builder.if_then(careful.llvm, likely=False):
-                raise_infinities(matrices, shape, units.lift.value)
+                raise_infinities(matrices, shape, way, units.lift.value)
         run_rows(
             Instruction(shape, way, c.at(words), outputs.at(words), a, b, overflow, units, careful, room, specials)
         )

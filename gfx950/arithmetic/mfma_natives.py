@@ -450,14 +450,14 @@ def special_sum(pair: Pair, shape: Shape, way: Way) -> Value:
     """f32 sums of a group that are Inf or NaN as its products make them, and finite without any other meaning where
     those are finite."""
     builder, (a, b) = pair.a.values.builder, pair
-    total, small = bits_f32(vector_of(builder, 0)), bits_f32(vector_of(builder, BIAS - 10 << 23))
+    totals, small = [bits_f32(vector_of(builder, 0))] * 2, bits_f32(vector_of(builder, BIAS - 10 << 23))
     for k in range(group_length(shape, way)):
         place = k * row_stride(shape)
         row, columns = a.values.vector(place, F32), b.values.vector(place, F32)
         if way is Way.significands:
             row, columns = row * power_f32(a.exponents.vector(place)), columns * power_f32(b.exponents.vector(place))
-        total = fused(row * columns, small, total)  # small: so that only an Inf product makes it Inf
-    return total
+        totals[k % 2] = fused(row * columns, small, totals[k % 2])  # small: so that only an Inf product makes it Inf
+    return totals[0] + totals[1]
 
 
 def meet_specials(special: Value, c: Value, d: Value) -> Value:

@@ -88,10 +88,10 @@ class Way(enum.Enum):
 class Matrix:
     """Decoded operands.
 
-    values [k][row], exponents [k / exponents in a word][row], scale exponents [block][row], special flags [row]. Where B
-    is chosen from, specials are the flags [k][row]; elsewhere, if there is an Inf, tell whether [group][row] holds one.
-    Formats up to 8 bits, unless sparse, have pairs of 16-bit integers too [k / 2][row], k and k + 2 or k + 1 and k + 3
-    in a word, and as lows the exponents of the last place of any of 16 elements [k / 16][row].
+    values [k][row], exponents [k / exponents in a word][row], scale exponents [block][row], special flags [row]. Where
+    B is chosen from, specials are the flags [k][row]; elsewhere, if there is an Inf, they tell whether [group][row]
+    holds one. Formats up to 8 bits, unless sparse, have pairs of 16-bit integers too [k / 2][row], k and k + 2 or k + 1
+    and k + 3 in a word, and as lows the exponents of the last place of any of 16 elements [k / 16][row].
     """
 
     values: Words

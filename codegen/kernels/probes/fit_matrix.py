@@ -34,12 +34,13 @@ Words = NDArray[np.uint32]
 ASKING = ("P1/", "P1b/", "P2/", "P3/", "P4/", "P5/", "P6/", "P7/", "P8/tiles/", "P9/")
 STARTS = ("gfx950", "cdna3", "exact", "fma_chain")
 FIRST_STEPS, FIRST_TILES = 24, 3  # what the search begins with, tiles of each step
-GROUP_FIELDS = ("method", "length", "split")
+GROUP_FIELDS = ("method", "length", "split", "split_direction")
 EXACT_FIELDS = (  # what an exact sum depends on
     "method", "length", "output_direction", "product_overflow", "subnormal_inputs", "subnormal_c", "subnormal_d",
     "zero_sign",
 )  # fmt: skip
-MORE_STEPS, MORE_TILES = 8, 2  # of what the outcome gets wrong, how much joins the search
+MORE_STEPS, MORE_TILES = 12, 3  # of what the outcome gets wrong, how much joins the search
+PATIENCE = 6  # searches that end without a model before the family is given up
 
 
 # ---- What a step gives under a model ---------------------------------------------------------------------------------
@@ -76,10 +77,9 @@ class Question:
         """How many words of each tile a model gets wrong."""
         return (self.predicted(model) != self.captured).sum(axis=(1, 2))  # type: ignore[no-any-return]
 
-    def only(self, tiles: Iterable[int]) -> Question:
-        """Some of the tiles."""
-        chosen = list(tiles)
-        return replace(self, inputs=self.inputs[chosen], captured=self.captured[chosen])
+    def tiles(self, chosen: Iterable[int]) -> list[Question]:
+        """Some of the tiles, each by itself."""
+        return [replace(self, inputs=self.inputs[i : i + 1], captured=self.captured[i : i + 1]) for i in chosen]
 
 
 def question(step: MatrixStep, captured: Words) -> Question:
@@ -148,21 +148,28 @@ def wrong_words(model: MfmaModel, asked: Sequence[Question], enough: int = 1 << 
 def search(starts: Sequence[MfmaModel], free: Sequence[Coordinate], asked: Sequence[Question]) -> tuple[MfmaModel, int]:
     """The model that changes of one answer at a time lead to from one of the starts, or where those fail changes of two
     answers, and the words it has wrong."""
-    ends, singles = [], [(coordinate,) for coordinate in free]
+    singles, near = [(coordinate,) for coordinate in free], _of_one_level(free)
+
+    def settle(model: MfmaModel) -> tuple[MfmaModel, int]:
+        model, count = _descend(model, singles, asked)
+        before = count + 1
+        while 0 < count < before:
+            before = count
+            model, count = _descend(model, near, asked, first_only=True)
+            model, count = _descend(model, singles, asked) if count < before else (model, count)
+        return model, count
+
+    ends = []
     for start in starts:
-        ends.append(_descend(start, singles, asked))
+        ends.append(settle(start))
         if ends[-1][1] == 0:
             return ends[-1]
     best, count = min(ends, key=lambda end: end[1])
-    while count:
+    before = count + 1
+    while 0 < count < before:
         before = count
-        for pairs in (_of_one_level(free), list(combinations(free, 2))):
-            best, count = _descend(best, pairs, asked, first_only=True)
-            if count < before:
-                break
-        if count == before:
-            break
-        best, count = _descend(best, singles, asked)
+        best, count = _descend(best, list(combinations(free, 2)), asked, first_only=True)
+        best, count = settle(best) if count < before else (best, count)
     return best, count
 
 
@@ -179,15 +186,23 @@ def _descend(
     first_only: the first move that does ends it."""
     before, count = 1 << 62, wrong_words(best, asked)
     while 0 < count < before:
-        asked, before = sorted(asked, key=lambda one: -int(one.wrong(best).sum())), count
+        asked, before = _wrong_first(asked, best), count
         for chosen in moves:
+            improved = False
             for candidate in _changes(best, chosen):
                 found = wrong_words(candidate, asked, count)
                 if found < count:
-                    best, count = candidate, found
+                    best, count, improved = candidate, found, True
             if count == 0 or (first_only and count < before):
                 return best, count
+            asked = _wrong_first(asked, best) if improved else asked
     return best, count
+
+
+def _wrong_first(asked: Sequence[Question], model: MfmaModel) -> list[Question]:
+    """Questions in an order in which counting what another model gets wrong is soon at an end: a change that leaves
+    those wrong that are is no gain, whatever it does to the others."""
+    return sorted(asked, key=lambda one: -int(one.wrong(model).sum()))
 
 
 def _changes(model: MfmaModel, chosen: Sequence[Coordinate]) -> Iterator[MfmaModel]:
@@ -222,35 +237,43 @@ class MatrixFamily:
         asked = [question(step, evidence.output(step)) for step in self._own(evidence.of(*ASKING))]
         if not asked:
             return None
-        found, wrong = self._explain(asked, MfmaModel.of(model))
+        found, wrong, few = self._explain(asked, MfmaModel.of(model))
         result = FamilyFit(self.name, {s: found.answers[s] for s in self.switches}, steps=len(asked))
         for one in wrong:
             differs = difference(one.step.name, one.captured, one.predicted(found))
             result.unexplained += [differs] if differs is not None else []
         if not wrong:
-            self._find_undecided(result, asked, found)
+            self._find_undecided(result, asked, few, found)
         return result
 
     def _own(self, steps: Sequence[Any]) -> list[MatrixStep]:
         return [s for s in steps if isinstance(s, MatrixStep) and self.takes(s.variant)]
 
-    def _explain(self, asked: Sequence[Question], known: MfmaModel) -> tuple[MfmaModel, list[Question]]:
-        """The model that the search ends with, and the steps that it gets wrong."""
+    def _explain(self, asked: Sequence[Question], known: MfmaModel) -> tuple[MfmaModel, list[Question], list[Question]]:
+        """The model that the search ends with, the steps that it gets wrong, and the tiles that led to it."""
         free = coordinates(self.free)
-        few = [one.only(_spread(len(one.inputs), FIRST_TILES)) for one in _spread_over(asked, FIRST_STEPS)]
-        starts = _starts(known, free, few)
+        few: list[Question] = []
+        for one in _spread_over(asked, FIRST_STEPS):
+            few += one.tiles(_spread(len(one.inputs), FIRST_TILES))
+        starts, stuck = _starts(known, free, few), 0
+        best, count = search(starts, free, few)
         while True:
-            best, count = search(starts, free, few)
-            wrong = [] if count else [one for one in asked if one.wrong(best).any()]
-            if count or not wrong:
-                return best, [one for one in asked if one.wrong(best).any()]
-            few += [one.only(np.flatnonzero(one.wrong(best))[:MORE_TILES]) for one in wrong[:MORE_STEPS]]
-            starts = [best, *starts]
+            wrong = [one for one in asked if one.wrong(best).any()]
+            stuck += count > 0
+            if not wrong or stuck > PATIENCE:
+                return best, wrong, few
+            for one in _spread_over(wrong, MORE_STEPS):
+                few += one.tiles(_some(np.flatnonzero(one.wrong(best)), stuck))
+            best, count = search([best], free, few)
+            if count:
+                best, count = min((best, count), search(starts, free, few), key=lambda end: end[1])
 
-    def _find_undecided(self, result: FamilyFit, asked: Sequence[Question], found: MfmaModel) -> None:
+    def _find_undecided(
+        self, result: FamilyFit, asked: Sequence[Question], few: Sequence[Question], found: MfmaModel
+    ) -> None:
         """Which other answers, to one switch or to two of a level, explain as much, and what would tell them apart."""
         free = coordinates(self.free)
-        sample = sorted(_of_few_variants(asked), key=lambda one: len(one.inputs))
+        sample = [*reversed(few), *sorted(_of_few_variants(asked), key=lambda one: len(one.inputs))]
         others: list[Question] | None = None
         for chosen in ([(coordinate,) for coordinate in free], _of_one_level(free)):
             for candidate in (c for move in chosen for c in _changes(found, move)):
@@ -263,17 +286,19 @@ class MatrixFamily:
                 for coordinate, answer in changed.items():
                     name = coordinate.switch.name
                     if name not in result.telling and not moot:
-                        others = self._not_captured({one.step.name for one in asked}) if others is None else others
+                        others = self._not_captured(asked) if others is None else others
                         result.telling[name] = _what_tells(found, candidate, others)
                     result.telling.setdefault(name, "the other answers leave it without a meaning")
                     told = result.undecided.setdefault(name, [])
                     told += [answer] if answer not in told else []
 
-    def _not_captured(self, captured: set[str]) -> list[Question]:
-        names = dict.fromkeys(prefix.partition("/")[0] for prefix in ASKING)
-        steps = [s for n in names for s in probes()[n].steps(SIZES["quick"]) if s.name.startswith(ASKING)]
-        left = [s for s in self._own(steps) if s.name not in captured]
-        return [question(s, np.zeros(s.output[0], np.uint32)) for s in left]
+    def _not_captured(self, asked: Sequence[Question]) -> list[Question]:
+        """What the probes that the capture lacks would ask of the variants that it has."""
+        captured, variants = {one.step.name for one in asked}, {one.step.variant for one in asked}
+        lacking = [prefix for prefix in ASKING if not any(name.startswith(prefix) for name in captured)]
+        names = dict.fromkeys(prefix.partition("/")[0] for prefix in lacking)
+        steps = [s for n in names for s in probes()[n].steps(SIZES["quick"]) if s.name.startswith(tuple(lacking))]
+        return [question(s, np.zeros(s.output[0], np.uint32)) for s in self._own(steps) if s.variant in variants]
 
 
 def _starts(known: MfmaModel, free: Sequence[Coordinate], few: Sequence[Question]) -> list[MfmaModel]:
@@ -305,6 +330,11 @@ def _started(known: MfmaModel, free: Sequence[Coordinate], named: Model) -> Mfma
 def _spread(count: int, wanted: int) -> list[int]:
     """Some numbers below count, evenly apart."""
     return sorted({i * count // wanted for i in range(min(wanted, count))})
+
+
+def _some(places: Any, turn: int) -> list[int]:
+    """A few of some tiles, other ones in another turn."""
+    return [int(places[(turn + i) % len(places)]) for i in _spread(len(places), MORE_TILES)]
 
 
 def _spread_over(asked: Sequence[Question], wanted: int) -> list[Question]:

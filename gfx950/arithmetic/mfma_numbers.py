@@ -14,6 +14,9 @@ from gfx950.arithmetic.mfma_shapes import SHAPES, kind_of
 from gfx950.arithmetic.mfma_switches import GroupRule
 
 KINDS = ("f8f6f4", "f8", "f16")  # of group steps
+# Above what a native's parameters hold, n asks the general group functions for a sample of D: the elements whose row
+# and column sum to a multiple of n. A fit looks at samples first.
+SAMPLE_SHIFT = 32
 
 
 class ShapeNumbers(NamedTuple):

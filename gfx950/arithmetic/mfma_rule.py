@@ -15,6 +15,7 @@ from gfx950.arithmetic.mfma_numbers import (
     PRODUCT_RULE_AT,
     QUESTIONS_AT,
     RULES_AT,
+    SAMPLE_SHIFT,
     ProductNumbers,
     QuestionNumbers,
     ShapeNumbers,
@@ -742,7 +743,10 @@ def run_of(numbers: Any, parameters: int, shape: Any, questions: Any, format_a: 
 
 
 def run_groups(inputs: Any, outputs: Any, parameters: int, numbers: Any, work: Any, wide: Any) -> None:
-    """A dense instruction of floats up to 16 bits: A, B, C and scale registers, one after the other."""
+    """A dense instruction of floats up to 16 bits: A, B, C and scale registers, one after the other.
+
+    `parameters` may ask for a sample of D: see `mfma_numbers.SAMPLE_SHIFT`.
+    """
     shape, questions = shape_of(numbers), questions_of(numbers, QUESTIONS_AT)
     format_a = format_code(parameters & 7, shape.kind)
     format_b = format_a if shape.kind == 2 else format_code(parameters >> 3 & 7, shape.kind)
@@ -757,11 +761,12 @@ def run_groups(inputs: Any, outputs: Any, parameters: int, numbers: Any, work: A
     # A mixed pair has two physical orders; A's is taken. A block's sum is over its k whatever the order.
     physical = int(questions.group_order != 0 and not run.block_sum)
     fill_stands(work, places.stands, shape.depth, shape.lane_items, a_runs, physical, run.rule)
+    every = max(parameters >> SAMPLE_SHIFT, 1)
     for copy in range(shape.copies):
         decode_operand(work, inputs, 0, shape, copy, 0, places, a_runs, run)
         decode_operand(work, inputs, 64 * shape.operand_registers, shape, copy, 1, places, b_runs, run)
         for i in range(shape.rows):
-            for j in range(shape.rows):
+            for j in range(-i % every, shape.rows, every):
                 word = c_word(shape.rows, copy, i, j)
                 scale_a, scale_b = places.scales + i * shape.blocks, places.scales + (shape.rows + j) * shape.blocks
                 c = int(inputs[c_first + word])
@@ -782,8 +787,9 @@ def run_sparse(inputs: Any, outputs: Any, parameters: int, numbers: Any, work: A
     fill_stands(work, places.stands, depth, items, shape.b_two_runs, physical, run.rule)
     decode_sparse_a(work, inputs, index, shape, places, expanded, shift, run)
     decode_sparse_b(work, inputs, 64 * shape.operand_registers, shape, places, expanded, run)
+    every = max(parameters >> SAMPLE_SHIFT, 1)
     for i in range(shape.rows):
-        for j in range(shape.rows):
+        for j in range(-i % every, shape.rows, every):
             word = c_word(shape.rows, 0, i, j)
             c = int(inputs[c_first + word])
             if expanded:

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from codegen.kernels.probes import fit_lanes, fit_matrix, fit_tables, fit_values
 from codegen.kernels.probes.fit import Family
-from codegen.kernels.probes.fit_matrix import FAMILIES as MATRIX
 
-FAMILIES: Sequence[Family] = (*MATRIX,)
+FAMILIES: Sequence[Family] = (
+    *fit_matrix.FAMILIES,
+    *fit_values.FAMILIES,
+    *fit_tables.FAMILIES,
+    *fit_lanes.FAMILIES,  # what no switch decides
+)

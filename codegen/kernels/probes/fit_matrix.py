@@ -24,7 +24,7 @@ from codegen.kernels.probes.probe import SIZES, probes
 from emu.engines.numpy_engine import NumpyEngine
 from gfx950.arithmetic.mfma import GeneralNative
 from gfx950.arithmetic.mfma_models import DEFAULT, Format, MfmaModel, mfma_class
-from gfx950.arithmetic.mfma_numbers import native_numbers
+from gfx950.arithmetic.mfma_numbers import SAMPLE_SHIFT, native_numbers
 from gfx950.arithmetic.mfma_switches import CLASS_SWITCHES, CLASSES, FIELDS, QUESTIONS, GroupRule, Method, Split
 from gfx950.isa.registry import lookup
 from gfx950.lanes import LANES, U32, Mode
@@ -40,6 +40,8 @@ EXACT_FIELDS = (  # what an exact sum depends on
     "zero_sign",
 )  # fmt: skip
 MORE_STEPS, MORE_TILES = 12, 3  # of what the outcome gets wrong, how much joins the search
+SAMPLE = 4  # one of so many elements is looked at while searching
+WHOLE = ("f32", "f64", "integers")  # families that are always looked at whole
 PATIENCE = 6  # searches that end without a model before the family is given up
 
 
@@ -68,6 +70,7 @@ class Question:
     inputs: Words
     parameters: int
     captured: Words
+    sampled: Any = None  # the words of D that are looked at, all of them if none
 
     def predicted(self, model: MfmaModel) -> Words:
         """D's registers under a model."""
@@ -75,11 +78,22 @@ class Question:
 
     def wrong(self, model: MfmaModel) -> Words:
         """How many words of each tile a model gets wrong."""
-        return (self.predicted(model) != self.captured).sum(axis=(1, 2))  # type: ignore[no-any-return]
+        unequal = self.predicted(model) != self.captured
+        if self.sampled is not None:
+            unequal &= self.sampled
+        return unequal.sum(axis=(1, 2))  # type: ignore[no-any-return]
 
     def tiles(self, chosen: Iterable[int]) -> list[Question]:
         """Some of the tiles, each by itself."""
         return [replace(self, inputs=self.inputs[i : i + 1], captured=self.captured[i : i + 1]) for i in chosen]
+
+    def sample(self) -> Question:
+        """The same of a part of D's elements, in every row and column."""
+        variant = self.step.variant
+        if class_of(variant) in WHOLE or variant.rows < SAMPLE * SAMPLE:
+            return self
+        sampled = variant.places_of_results(lambda row, column: (row + column) % SAMPLE == 0)
+        return replace(self, parameters=self.parameters | SAMPLE << SAMPLE_SHIFT, sampled=sampled)
 
 
 def question(step: MatrixStep, captured: Words) -> Question:
@@ -254,7 +268,7 @@ class MatrixFamily:
         free = coordinates(self.free)
         few: list[Question] = []
         for one in _spread_over(asked, FIRST_STEPS):
-            few += one.tiles(_spread(len(one.inputs), FIRST_TILES))
+            few += one.sample().tiles(_spread(len(one.inputs), FIRST_TILES))
         starts, stuck = _starts(known, free, few), 0
         best, count = search(starts, free, few)
         while True:
@@ -263,7 +277,8 @@ class MatrixFamily:
             if not wrong or stuck > PATIENCE:
                 return best, wrong, few
             for one in _spread_over(wrong, MORE_STEPS):
-                few += one.tiles(_some(np.flatnonzero(one.wrong(best)), stuck))
+                part = one.sample() if one.sample().wrong(best).any() else one
+                few += part.tiles(_some(np.flatnonzero(part.wrong(best)), stuck))
             best, count = search([best], free, few)
             if count:
                 best, count = min((best, count), search(starts, free, few), key=lambda end: end[1])
@@ -273,7 +288,7 @@ class MatrixFamily:
     ) -> None:
         """Which other answers, to one switch or to two of a level, explain as much, and what would tell them apart."""
         free = coordinates(self.free)
-        sample = [*reversed(few), *sorted(_of_few_variants(asked), key=lambda one: len(one.inputs))]
+        sample = [*reversed(few), *(one.sample() for one in _of_few_variants(asked))]
         others: list[Question] | None = None
         for chosen in ([(coordinate,) for coordinate in free], _of_one_level(free)):
             for candidate in (c for move in chosen for c in _changes(found, move)):

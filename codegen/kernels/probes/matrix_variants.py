@@ -8,7 +8,7 @@ rows there are what a probe calls its rows; the other rows of B are 1, which no 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -137,16 +137,12 @@ class Variant:
         formats = (self.a_format, self.b_format) if self.has_formats else (None, None)
         return _places(self.mnemonic, operand, *formats, 0)
 
-    def results(self, words: Words) -> Codes:
-        """D as codes (tiles, blocks, rows, columns) from registers (tiles, registers, 64)."""
+    def places_of_results(self, chosen: Callable[[Any, Any], Any]) -> NDArray[np.bool_]:
+        """Which words of D's registers hold elements whose row and column are chosen, (registers, 64)."""
         places = self._places("D")
-        codes = np.zeros((len(words), self.blocks, self.rows, self.rows), np.uint64)
-        for piece in range(places.shift.max() + 1 if len(places.shift) else 0):
-            chosen = places.shift == piece
-            values = words[:, places.register[chosen], places.lane[chosen]].astype(np.uint64)
-            at = (slice(None), places.block[chosen], places.row[chosen], places.col[chosen])
-            codes[at] |= (values >> places.low[chosen].astype(np.uint64)) << np.uint64(piece)
-        return codes
+        found = np.zeros((places.register.max() + 1, LANES), np.bool_)
+        found[places.register, places.lane] = chosen(places.row, places.col)
+        return found
 
 
 @dataclass(frozen=True)

@@ -99,7 +99,7 @@ class FunctionText:
         result = "void" if not kinds else kinds[0] if len(kinds) == 1 else f"{{ {', '.join(kinds)} }}"
         constraints = ",".join(o.constraint for o in (*outputs, *inputs))
         given = ", ".join(f"{o.kind} {o.text}" for o in inputs)
-        text = "\\0A\\09".join(lines)
+        text = "\\0A\\09".join(line.replace('"', "\\22") for line in lines)  # a swizzle's bit mask is in quotes
         call = f'call {result} asm sideeffect "{text}", "{constraints}"({given})'
         if not kinds:
             self.line(call)

@@ -131,6 +131,7 @@ FORMS = [
     ("v_fmamk_f32", {"literal": 0x40490FDB}),
     ("v_permlane32_swap_b32", {}),
     ("ds_swizzle_b32", {"offset": 0x8039}),
+    ("ds_swizzle_b32", {"offset": 0x5155}),  # BITMASK_PERM, whose text has quotes
     ("ds_bpermute_b32", {"offset": 12}),
     ("ds_permute_b32", {"offset": 12}),
 ]

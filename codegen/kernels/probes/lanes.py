@@ -11,11 +11,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from codegen.kernels.probes.lane_forms import ROW, Form, Words, forms_step, lane_ids, under_patterns
+from codegen.kernels.probes.lane_forms import Form, Words, forms_step, lane_ids, under_patterns
 from codegen.kernels.probes.lds import transposes
 from codegen.kernels.probes.probe import Probe, Size, Step
-from codegen.language import U64, Pointer, kernel, load, store, thread_id, when, workgroup_id
-from gfx950.isa.cross_lane import ds_swizzle_b32
 from gfx950.lanes import LANES
 
 SOURCE, OLD, SECOND = 0x100, 0x200, 0x300  # what registers hold, the lane added
@@ -36,15 +34,15 @@ SOME_ROWS = [
 ]
 MASKED_CONTROLS = ["quad_perm:[1,1,3,0]", "row_shl:3", "row_shr:1", "row_ror:5", "wave_shr:1", "wave_rol:1",
                    "row_mirror", "row_bcast:15", "row_bcast:31", "row_newbcast:6"]  # fmt: skip
-# DS_SWIZZLE's offsets by the step that asks them; BITS are and, or and xor masks.
+# DS_SWIZZLE's offsets by the step that asks them; those of "bits" are xor, or and and masks of 5 bits each.
 SWIZZLES = {
     "quads": [0x8000 | n for n in (0xE4, 0x1B, 0x4E, 0xB1, 0x00, 0xFF, 0x93, 0x39)],
     "fft": [0xE000 | n for n in (0, 1, 2, 3, 4, 7, 8, 15, 16, 21, 27, 30, 31)] + [0xE020, 0xFFE0],
     "rotate": [0xC000 | way << 10 | n << 5 | mask
                for way in (0, 1) for n, mask in ((0, 0), (1, 0), (5, 0), (16, 0), (31, 0), (1, 16), (3, 24), (2, 5))],
+    "bits": [0x001F, 0x041F, 0x081F, 0x101F, 0x401F, 0x7C1F, 0x0000, 0x03E0, 0x0010, 0x001C, 0x0018, 0x00F8, 0x5155,
+             0x2B4D],
 }  # fmt: skip
-
-BITS = (0x001F, 0x041F, 0x081F, 0x101F, 0x401F, 0x7C1F, 0x0000, 0x03E0, 0x0010, 0x001C, 0x0018, 0x00F8, 0x5155, 0x2B4D)
 
 
 def dpp(size: Size) -> Iterator[Step]:
@@ -97,21 +95,6 @@ def swizzles(size: Size) -> Iterator[Step]:
     for name, offsets in SWIZZLES.items():
         forms = [Form("ds_swizzle_b32", (("offset", offset),)) for offset in offsets]
         yield forms_step(f"P13/ds_swizzle_b32/{name}", forms, registers)
-    output = ((len(registers), len(BITS), LANES), "<u4")
-    yield Step("P13/ds_swizzle_b32/bits", swizzle_bits, len(registers), (registers,), output)
-
-
-@kernel(block=LANES, name="P13_ds_swizzle_b32_bits")
-def swizzle_bits(inputs: Pointer, outputs: Pointer) -> None:
-    """Swizzles by masks, through LLVM's intrinsic, the lanes that are active being those of a branch."""
-    item, lane = workgroup_id().to(U64), thread_id().to(U64)
-    at, to = inputs + item * (3 * ROW) + lane * 4, outputs + item * (ROW * len(BITS)) + lane * 4
-    source, old = load(at + ROW), load(at + 2 * ROW)
-    for i in range(len(BITS)):
-        store(to + ROW * i, old)
-    with when(load(at) != 0):
-        for i, offset in enumerate(BITS):
-            store(to + ROW * i, ds_swizzle_b32(source, offset))
 
 
 def scalars(size: Size) -> Iterator[Step]:

@@ -34,11 +34,7 @@ def _constant(kind: Any, number: float) -> Any:
     element = getattr(kind, "element", kind)
     if isinstance(element, ir.IntType):
         half = 1 << (element.width - 1)
-        number = (
-            (int(number) + half) % (2 * half) - half
-            if element.width > 1
-            else int(number)
-        )
+        number = (int(number) + half) % (2 * half) - half if element.width > 1 else int(number)
     return ir.Constant(kind, [number] * kind.count if kind is not element else number)
 
 
@@ -57,17 +53,13 @@ class Value:
     def _is_float(self) -> bool:
         return getattr(self.llvm.type, "element", self.llvm.type) in (F32, F64)
 
-    def _write(
-        self, integer: str, floating: str, other: Operand, swap: bool = False
-    ) -> Value:
+    def _write(self, integer: str, floating: str, other: Operand, swap: bool = False) -> Value:
         values = [self.llvm, as_value(self, other).llvm]
         method = getattr(self.builder, floating if self._is_float else integer)
         return Value(self.builder, method(*(reversed(values) if swap else values)))
 
     def _compare(self, sign: str, other: Operand) -> Value:
-        method = (
-            self.builder.fcmp_ordered if self._is_float else self.builder.icmp_signed
-        )
+        method = self.builder.fcmp_ordered if self._is_float else self.builder.icmp_signed
         return Value(self.builder, method(sign, self.llvm, as_value(self, other).llvm))
 
     def __add__(self, other: Operand) -> Value:
@@ -132,9 +124,7 @@ def equal(a: Value, b: Operand) -> Value:
 def select(mask: Value, a: Operand, b: Operand) -> Value:
     like = a if isinstance(a, Value) else b
     if not isinstance(like, Value):
-        raise TypeError(
-            f"select of the numbers {a} and {b}: one of them has to be a Value, for its type"
-        )
+        raise TypeError(f"select of the numbers {a} and {b}: one of them has to be a Value, for its type")
     values = (as_value(like, operand).llvm for operand in (a, b))
     return Value(mask.builder, mask.builder.select(mask.llvm, *values))
 
@@ -149,18 +139,12 @@ def minimum(a: Value, b: Operand) -> Value:
 
 def any_lane(mask: Value) -> Value:
     bits = mask.builder.bitcast(mask.llvm, I16)
-    return Value(
-        mask.builder, mask.builder.icmp_unsigned("!=", bits, ir.Constant(I16, 0))
-    )
+    return Value(mask.builder, mask.builder.icmp_unsigned("!=", bits, ir.Constant(I16, 0)))
 
 
 def _convert(element: Any, instruction: str, value: Value) -> Value:
     source = value.llvm.type
-    kind = (
-        ir.VectorType(element, source.count)
-        if isinstance(source, ir.VectorType)
-        else element
-    )
+    kind = ir.VectorType(element, source.count) if isinstance(source, ir.VectorType) else element
     return Value(value.builder, getattr(value.builder, instruction)(value.llvm, kind))
 
 
@@ -185,9 +169,7 @@ _as_bytes, _as_halves = (partial(_parts, element=element) for element in (I8, I1
 
 
 def _as_words(value: Value) -> Value:
-    return Value(
-        value.builder, value.builder.bitcast(value.llvm, ir.VectorType(I32, WIDTH))
-    )
+    return Value(value.builder, value.builder.bitcast(value.llvm, ir.VectorType(I32, WIDTH)))
 
 
 def maximum_bytes(a: Value, b: Operand) -> Value:
@@ -223,24 +205,18 @@ def add_halves(a: Value, b: Operand) -> Value:
 def add_products(total: Value, a: Value, b: Value) -> Value:
     """The total and the two products of signed 16 bits in each word of a and b; hosts have it as one instruction."""
     wide = ir.VectorType(I32, 2 * WIDTH)
-    factors = (
-        Value(x.builder, x.builder.sext(_as_halves(x).llvm, wide)) for x in (a, b)
-    )
+    factors = (Value(x.builder, x.builder.sext(_as_halves(x).llvm, wide)) for x in (a, b))
     products = next(factors) * next(factors)
     for first in range(2):
         lanes = ir.Constant(ir.VectorType(I32, WIDTH), list(range(first, 2 * WIDTH, 2)))
-        every_second = products.builder.shuffle_vector(
-            products.llvm, ir.Constant(wide, ir.Undefined), lanes
-        )
+        every_second = products.builder.shuffle_vector(products.llvm, ir.Constant(wide, ir.Undefined), lanes)
         total = total + Value(products.builder, every_second)
     return total
 
 
 def select_zero_halves(a: Value, b: Operand, c: Value) -> Value:
     """16 bits of b where those of a are zero, of c elsewhere."""
-    return _as_words(
-        select(equal(_as_halves(a), 0), _as_halves(as_value(a, b)), _as_halves(c))
-    )
+    return _as_words(select(equal(_as_halves(a), 0), _as_halves(as_value(a, b)), _as_halves(c)))
 
 
 def select_above_bytes(a: Value, b: Operand, c: Operand, d: Value) -> Value:
@@ -254,9 +230,7 @@ def _call(name: str, *values: Value) -> Value:
     builder, kind = values[0].builder, values[0].llvm.type
     signature = ir.FunctionType(kind, [kind] * len(values))
     function = cgutils.get_or_insert_function(
-        builder.module,
-        signature,
-        f"{name}.v{WIDTH}f{32 if kind.element == F32 else 64}",
+        builder.module, signature, f"{name}.v{WIDTH}f{32 if kind.element == F32 else 64}"
     )
     return Value(builder, builder.call(function, [value.llvm for value in values]))
 
@@ -271,15 +245,11 @@ def _reduced(name: str, element: Any, value: Value) -> Value:
     builder, parts = value.builder, _parts(value, element).llvm
     signature = ir.FunctionType(element, [parts.type])
     suffix = f"{name}.v{parts.type.count}i{element.width}"
-    function = cgutils.get_or_insert_function(
-        builder.module, signature, f"llvm.vector.reduce.{suffix}"
-    )
+    function = cgutils.get_or_insert_function(builder.module, signature, f"llvm.vector.reduce.{suffix}")
     return Value(builder, builder.zext(builder.call(function, [parts]), I32))
 
 
-smallest_half, largest_half = (
-    partial(_reduced, name, I16) for name in ("umin", "umax")
-)  # unsigned
+smallest_half, largest_half = (partial(_reduced, name, I16) for name in ("umin", "umax"))  # unsigned
 largest_byte = partial(_reduced, "smax", I8)  # signed, and not negative
 
 
@@ -290,20 +260,14 @@ def join_words(low: Value, high: Value) -> Value:
 
 def quad_lanes(value: Value, number: int) -> Value:
     """In each group of four lanes, its lane `number` everywhere."""
-    lanes = ir.Constant(
-        ir.VectorType(I32, WIDTH), [lane // 4 * 4 + number for lane in range(WIDTH)]
-    )
-    return Value(
-        value.builder, value.builder.shuffle_vector(value.llvm, value.llvm, lanes)
-    )
+    lanes = ir.Constant(ir.VectorType(I32, WIDTH), [lane // 4 * 4 + number for lane in range(WIDTH)])
+    return Value(value.builder, value.builder.shuffle_vector(value.llvm, value.llvm, lanes))
 
 
 def spread(value: Value) -> Value:
     """A scalar in every lane."""
     builder, vector = value.builder, ir.VectorType(value.llvm.type, WIDTH)
-    first = builder.insert_element(
-        ir.Constant(vector, ir.Undefined), value.llvm, ir.Constant(I32, 0)
-    )
+    first = builder.insert_element(ir.Constant(vector, ir.Undefined), value.llvm, ir.Constant(I32, 0))
     lanes = ir.Constant(ir.VectorType(I32, WIDTH), [0] * WIDTH)
     return Value(builder, builder.shuffle_vector(first, first, lanes))
 
@@ -405,9 +369,7 @@ def loop(builder: Any, stop: int, step: int = 1) -> Iterator[Value]:
 Values: TypeAlias = tuple[Value, ...]
 
 
-def apart(
-    name: str, like: Values, body: Callable[[Values], Value]
-) -> Callable[[Values], Value]:
+def apart(name: str, like: Values, body: Callable[[Values], Value]) -> Callable[[Values], Value]:
     """A function of its own, for what is rare: so that the registers of its caller stay free.
 
     like: values of the types it takes; `body` gives what it returns, of the type of the last one.
@@ -419,20 +381,12 @@ def apart(
     for attribute in ("noinline", "nounwind"):
         function.attributes.add(attribute)
     builder = ir.IRBuilder(function.append_basic_block())
-    builder.ret(
-        body(tuple(Value(builder, argument) for argument in function.args)).llvm
-    )
-    return lambda given: Value(
-        given[0].builder,
-        given[0].builder.call(function, [argument.llvm for argument in given]),
-    )
+    builder.ret(body(tuple(Value(builder, argument) for argument in function.args)).llvm)
+    return lambda given: Value(given[0].builder, given[0].builder.call(function, [argument.llvm for argument in given]))
 
 
 def branch(
-    condition: Value,
-    taken: Callable[[], Values],
-    otherwise: Callable[[], Values],
-    likely: bool | None = None,
+    condition: Value, taken: Callable[[], Values], otherwise: Callable[[], Values], likely: bool | None = None
 ) -> Values:
     """What one of two bodies gives. likely: whether the first one is."""
     builder, ends = condition.builder, []
@@ -449,9 +403,7 @@ def branch(
     return tuple(results)
 
 
-def switch(
-    number: Value, bodies: Mapping[int, Callable[[], None]], default: int
-) -> None:
+def switch(number: Value, bodies: Mapping[int, Callable[[], None]], default: int) -> None:
     """Runs the body of the number, or of `default` for a number that has none."""
     builder, after = number.builder, number.builder.append_basic_block()
     blocks = {case: builder.append_basic_block() for case in bodies}
@@ -471,9 +423,7 @@ Writer: TypeAlias = Callable[[Words, Words, Value], None]  # inputs, outputs, pa
 
 def host_bodies(writers: Mapping[str, Writer]) -> dict[str, Body]:
     """The functions that numba compiles, by the natives' names."""
-    return {
-        name: _host_body(name, _written(writer)) for name, writer in writers.items()
-    }
+    return {name: _host_body(name, _written(writer)) for name, writer in writers.items()}
 
 
 def _host_body(name: str, written: Any) -> Body:
@@ -487,11 +437,7 @@ def _written(writer: Writer) -> Any:
     def typed(typing_context: Any, inputs: Any, outputs: Any, parameters: Any) -> Any:
         def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             inputs, outputs, parameters = arguments
-            writer(
-                Words(builder, inputs),
-                Words(builder, outputs),
-                Value(builder, parameters),
-            )
+            writer(Words(builder, inputs), Words(builder, outputs), Value(builder, parameters))
             return context.get_dummy_value()
 
         return types.void(inputs, outputs, parameters), emit

@@ -53,9 +53,7 @@ from gfx950.arithmetic.mfma_lanes import (
 from gfx950.arithmetic.mfma_shapes import Shape
 from gfx950.formats import NanKind
 
-NOTHING = (
-    -10_000
-)  # the exponent of a zero: no sum of two of them and of scales comes near a real one
+NOTHING = -10_000  # the exponent of a zero: no sum of two of them and of scales comes near a real one
 # Exponents of formats up to 8 bits are bytes with a bias, 1..31: as signed bytes a zero and sums with it are below all
 # others, as unsigned ones above.
 BYTE_BIAS, ZERO_BYTE = 16, -64
@@ -105,24 +103,11 @@ class Matrix:
     lows: Words
 
     def parts(self) -> tuple[Words, ...]:
-        return (
-            self.values,
-            self.exponents,
-            self.scales,
-            self.flags,
-            self.specials,
-            self.pairs,
-            self.lows,
-        )
+        return self.values, self.exponents, self.scales, self.flags, self.specials, self.pairs, self.lows
 
     def at(self, values: Index, exponents: Index, pairs: Index, lows: Index) -> Matrix:
-        moved = {
-            "values": self.values.at(values),
-            "exponents": self.exponents.at(exponents),
-        }
-        return replace(
-            self, **moved, pairs=self.pairs.at(pairs), lows=self.lows.at(lows)
-        )
+        moved = {"values": self.values.at(values), "exponents": self.exponents.at(exponents)}
+        return replace(self, **moved, pairs=self.pairs.at(pairs), lows=self.lows.at(lows))
 
     def moved(self, values: Value, exponents: Value) -> Matrix:
         """With values and exponents elsewhere."""
@@ -136,17 +121,12 @@ class Matrix:
 
     def through(self, table: Words) -> Matrix:
         """As a row of a sparse A meets it, by the table of `decode_index`."""
-        chosen = (
-            ChosenWords(words.builder, words.pointer, table)
-            for words in (self.values, self.exponents)
-        )
+        chosen = (ChosenWords(words.builder, words.pointer, table) for words in (self.values, self.exponents))
         return Matrix(*chosen, *self.parts()[2:])
 
     def one_row(self) -> Matrix:
         """As an operand of which one element goes to all columns."""
-        return Matrix(
-            *(SpreadWords(words.builder, words.pointer) for words in self.parts())
-        )
+        return Matrix(*(SpreadWords(words.builder, words.pointer) for words in self.parts()))
 
 
 @dataclass(frozen=True)
@@ -210,11 +190,7 @@ def special_flags(magnitudes: Value, format_: Format) -> Value:
         nan = select(magnitudes > infinity, magnitudes.constant(HAS_NAN), 0)
         return select(equal(magnitudes, infinity), HAS_INFINITY, nan)
     none = magnitudes.constant(0)
-    return (
-        select(equal(magnitudes, all_ones), HAS_NAN, none)
-        if element.nan is NanKind.all_ones
-        else none
-    )
+    return select(equal(magnitudes, all_ones), HAS_NAN, none) if element.nan is NanKind.all_ones else none
 
 
 def every_byte(value: int) -> int:
@@ -228,24 +204,16 @@ def both_halves(value: int) -> int:
 def first_special(format_: Format) -> int:
     """The lowest magnitude code of a NaN or an Inf."""
     element, codes = ELEMENTS[format_], magnitude_mask(format_) + 1
-    return codes - {NanKind.ieee: 1 << element.mantissa_bits, NanKind.all_ones: 1}.get(
-        element.nan, 0
-    )
+    return codes - {NanKind.ieee: 1 << element.mantissa_bits, NanKind.all_ones: 1}.get(element.nan, 0)
 
 
 def exponent_bytes(magnitudes: Value, format_: Format) -> Value:
     """Exponents of four magnitude codes a lane, as bytes with BYTE_BIAS; a NaN or an Inf has a zero's."""
     element = ELEMENTS[format_]
-    fields = (magnitudes >> element.mantissa_bits) & every_byte(
-        (1 << element.exponent_bits) - 1
-    )
-    exponents = add_bytes(
-        maximum_bytes(fields, every_byte(1)), every_byte(BYTE_BIAS - element.bias)
-    )
+    fields = (magnitudes >> element.mantissa_bits) & every_byte((1 << element.exponent_bits) - 1)
+    exponents = add_bytes(maximum_bytes(fields, every_byte(1)), every_byte(BYTE_BIAS - element.bias))
     below = add_bytes(magnitudes, every_byte(-1))
-    return select_above_bytes(
-        below, every_byte(first_special(format_) - 2), every_byte(ZERO_BYTE), exponents
-    )
+    return select_above_bytes(below, every_byte(first_special(format_) - 2), every_byte(ZERO_BYTE), exponents)
 
 
 def whole_value(quad: Value, t: int, format_: Format) -> Value:
@@ -254,9 +222,7 @@ def whole_value(quad: Value, t: int, format_: Format) -> Value:
     code = (quad >> (8 * t)) & mask
     sign = (quad << (31 - 8 * t - mask.bit_length())) & 0x80000000
     normal = (code << (23 - mantissa_bits)) + ((126 + mantissa_bits) << 23)
-    return bits_f32(
-        select(code < 1 << mantissa_bits, bits_i32(to_f32(code)), normal) | sign
-    )
+    return bits_f32(select(code < 1 << mantissa_bits, bits_i32(to_f32(code)), normal) | sign)
 
 
 def base_of(registers: Words, shape: Shape, format_: Format) -> Value:
@@ -270,48 +236,32 @@ def base_of(registers: Words, shape: Shape, format_: Format) -> Value:
     specials = 128 - first_special(format_)  # which as signed bytes become the lowest
     with loop(registers.builder, 64 * shape.operand_registers, WIDTH) as place:
         magnitudes = registers.vector(place) & every_byte(127)
-        top.value = maximum_bytes(
-            top.value, add_bytes(magnitudes, every_byte(specials))
-        )
+        top.value = maximum_bytes(top.value, add_bytes(magnitudes, every_byte(specials)))
     highest = spread(largest_byte(top.value)) - specials
     return maximum((highest >> element.mantissa_bits) - top_field, 0)
 
 
-def store_pairs(
-    values: list[Value], place: Value, rows: int, base: Value, matrix: Matrix
-) -> None:
+def store_pairs(values: list[Value], place: Value, rows: int, base: Value, matrix: Matrix) -> None:
     """Four values, without 2^base, as integers of at most 15 bits."""
     factor = bits_f32((127 - base) << 23)
     integers = [truncate_i32(value * factor) for value in values]
     for t in range(2):
-        matrix.pairs.store(
-            place + t * rows, (integers[t] & 0xFFFF) | (integers[t + 2] << 16)
-        )
+        matrix.pairs.store(place + t * rows, (integers[t] & 0xFFFF) | (integers[t + 2] << 16))
 
 
 def store_lows(shape: Shape, format_: Format, base: Value, matrix: Matrix) -> None:
     """`Matrix.lows` from the exponents."""
     rows, element = shape.rows, ELEMENTS[format_]
-    lowest = base + (
-        1 - element.bias + BYTE_BIAS
-    )  # of those that have a place among pairs
+    lowest = base + (1 - element.bias + BYTE_BIAS)  # of those that have a place among pairs
     with (
         loop(matrix.lows.builder, shape.depth // GROUP) as group,
         loop(matrix.lows.builder, rows, WIDTH) as row,
     ):
-        quads = [
-            matrix.exponents.vector((4 * group + number) * rows + row)
-            for number in range(4)
-        ]
-        least = minimum_bytes(
-            minimum_bytes(quads[0], quads[1]), minimum_bytes(quads[2], quads[3])
-        )
+        quads = [matrix.exponents.vector((4 * group + number) * rows + row) for number in range(4)]
+        least = minimum_bytes(minimum_bytes(quads[0], quads[1]), minimum_bytes(quads[2], quads[3]))
         least = minimum_bytes(least, least >> 16)
         least = minimum_bytes(least, least >> 8) & 255
-        matrix.lows.store(
-            group * rows + row,
-            select(least < lowest, LOST, least - element.mantissa_bits),
-        )
+        matrix.lows.store(group * rows + row, select(least < lowest, LOST, least - element.mantissa_bits))
 
 
 def bytes_of_quad(words: list[Value], bit: int, field_bits: int) -> Value:
@@ -337,9 +287,7 @@ def k_of_item(shape: Shape, field_bits: int, lane_group: Value, item: Value) -> 
     return shape.lane_items * lane_group + item
 
 
-def store_specials(
-    magnitudes: Value, place: Value, rows: int, format_: Format, matrix: Matrix
-) -> Value:
+def store_specials(magnitudes: Value, place: Value, rows: int, format_: Format, matrix: Matrix) -> Value:
     """Stores the special flags of the two or four elements in a word; gives them all together."""
     seen = magnitudes.constant(0)
     bits = 16 if format_ in HALVES else 8
@@ -350,9 +298,7 @@ def store_specials(
     return seen
 
 
-def decode_quads(
-    registers: Words, shape: Shape, format_: Format, matrix: Matrix, units: Units
-) -> None:
+def decode_quads(registers: Words, shape: Shape, format_: Format, matrix: Matrix, units: Units) -> None:
     """An operand of a format up to 8 bits that starts at `registers`; with special flags of each element where it is
     chosen from."""
     builder, bits, rows = registers.builder, FIELD_BITS[format_], shape.rows
@@ -377,19 +323,13 @@ def decode_quads(
                     store_pairs(values, k // 2 * rows + row, rows, base, matrix)
                 magnitudes = codes & every_byte(magnitude_mask(format_))
                 top.value = maximum_bytes(top.value, magnitudes)
-                matrix.exponents.store(
-                    k // 4 * rows + row, exponent_bytes(magnitudes, format_)
-                )
+                matrix.exponents.store(k // 4 * rows + row, exponent_bytes(magnitudes, format_))
                 if shape.chosen:
-                    seen.value = seen.value | store_specials(
-                        magnitudes, k * rows + row, rows, format_, matrix
-                    )
+                    seen.value = seen.value | store_specials(magnitudes, k * rows + row, rows, format_, matrix)
         highest = maximum_bytes(top.value, top.value >> 16)
         highest = maximum_bytes(highest, highest >> 8) & 255
         # A NaN outranks an Inf, as it does in the result; but what is not chosen hides nothing.
-        matrix.flags.store(
-            row, seen.value if shape.chosen else special_flags(highest, format_)
-        )
+        matrix.flags.store(row, seen.value if shape.chosen else special_flags(highest, format_))
     if paired:
         store_lows(shape, format_, base, matrix)
         units.base.value = units.base.value + base
@@ -399,10 +339,7 @@ def half_parts(words: Value, format_: Format) -> tuple[Value, Value, Value]:
     """f32 significands below 2, exponents and special flags of f16 or bf16 codes in the low halves of words."""
     element = ELEMENTS[format_]
     code, sign = words & 0x7FFF, (words << 16) & 0x80000000
-    field, mantissa = (
-        code >> element.mantissa_bits,
-        code & ((1 << element.mantissa_bits) - 1),
-    )
+    field, mantissa = code >> element.mantissa_bits, code & ((1 << element.mantissa_bits) - 1)
     normal = (mantissa << (23 - element.mantissa_bits)) | (127 << 23)
     subnormal = bits_i32(to_f32(mantissa) * 2.0**-element.mantissa_bits)
     significand = bits_f32(select(equal(field, 0), subnormal, normal) | sign)
@@ -428,34 +365,21 @@ def real_f16(word: Value) -> Value:
 def exponents_of_two(words: Value, format_: Format, bias: Value) -> Value:
     """Exponents, with a bias, of the two f16 or bf16 in each word."""
     element = ELEMENTS[format_]
-    fields = (words >> element.mantissa_bits) & both_halves(
-        (1 << element.exponent_bits) - 1
-    )
+    fields = (words >> element.mantissa_bits) & both_halves((1 << element.exponent_bits) - 1)
     if format_ is Format.f16:
         fields = maximum_halves(fields, both_halves(1))
     exponents = add_halves(add_halves(fields, bias), both_halves(-element.bias))
-    return select_zero_halves(
-        words & both_halves(0x7FFF), both_halves(ZERO_HALF), exponents
-    )
+    return select_zero_halves(words & both_halves(0x7FFF), both_halves(ZERO_HALF), exponents)
 
 
 def decode_reals(
-    words: Value,
-    k: Value,
-    row: Value,
-    shape: Shape,
-    format_: Format,
-    placing: Placing,
-    matrix: Matrix,
+    words: Value, k: Value, row: Value, shape: Shape, format_: Format, placing: Placing, matrix: Matrix
 ) -> None:
     """Two f16 or bf16 of a word, at k and k + 1."""
     if format_ is Format.f16:
         parts = real_f16(words), real_f16(words >> 16)
     else:
-        parts = (
-            bits_f32(words << 16) * placing.factor,
-            bits_f32(words & 0xFFFF0000) * placing.factor,
-        )
+        parts = bits_f32(words << 16) * placing.factor, bits_f32(words & 0xFFFF0000) * placing.factor
     stride = row_stride(shape)
     for t in range(2):
         matrix.values.store((k + t) * stride + row, parts[t])
@@ -467,14 +391,7 @@ def decode_reals(
         matrix.exponents.store((k + 1) * stride + row, exponents >> 16)
 
 
-def decode_halves(
-    registers: Words,
-    shape: Shape,
-    format_: Format,
-    matrix: Matrix,
-    way: Way,
-    placing: Placing,
-) -> None:
+def decode_halves(registers: Words, shape: Shape, format_: Format, matrix: Matrix, way: Way, placing: Placing) -> None:
     """An f16 or bf16 operand that starts at `registers`; with special flags of each element where it is chosen
     from."""
     builder, stride = registers.builder, row_stride(shape)
@@ -493,14 +410,10 @@ def decode_halves(
             magnitudes = words & both_halves(0x7FFF)
             top.value = maximum_halves(top.value, magnitudes)
             if shape.chosen:
-                seen.value = seen.value | store_specials(
-                    magnitudes, k * stride + row, stride, format_, matrix
-                )
+                seen.value = seen.value | store_specials(magnitudes, k * stride + row, stride, format_, matrix)
         highest = maximum(top.value & 0xFFFF, top.value >> 16)
         # A NaN outranks an Inf, as it does in the result; but what is not chosen hides nothing.
-        matrix.flags.store(
-            row, seen.value if shape.chosen else special_flags(highest, format_)
-        )
+        matrix.flags.store(row, seen.value if shape.chosen else special_flags(highest, format_))
 
 
 def halves_range(words: Words, count: int) -> tuple[Value, Value]:
@@ -509,25 +422,16 @@ def halves_range(words: Words, count: int) -> tuple[Value, Value]:
     with loop(words.builder, count, WIDTH) as place:
         magnitudes = words.vector(place) & both_halves(0x7FFF)
         # Zero is no smallest number: less 1 it is the largest.
-        least.value = minimum_halves(
-            least.value, add_halves(magnitudes, both_halves(-1))
-        )
+        least.value = minimum_halves(least.value, add_halves(magnitudes, both_halves(-1)))
         most.value = maximum_halves(most.value, magnitudes)
     return (smallest_half(least.value) + 1) >> 7, largest_half(most.value) >> 7
 
 
-def real_products(
-    inputs: Words, parameters: Value, shape: Shape
-) -> tuple[Value, Value]:
+def real_products(inputs: Words, parameters: Value, shape: Shape) -> tuple[Value, Value]:
     """Whether f32 holds every product of f16 or bf16, and those of bf16 far from its lower end: 2^-100 or more; and the
     power of two by which A is multiplied for that."""
-    is_f16, zero = (
-        equal(parameters & 7, int(Format.f16)),
-        low_i32(parameters.constant(0)),
-    )
-    found = branch(
-        is_f16, lambda: (equal(zero, 0), zero), lambda: real_bf16(inputs, shape)
-    )
+    is_f16, zero = equal(parameters & 7, int(Format.f16)), low_i32(parameters.constant(0))
+    found = branch(is_f16, lambda: (equal(zero, 0), zero), lambda: real_bf16(inputs, shape))
     return found[0], found[1]
 
 
@@ -537,41 +441,25 @@ def real_bf16(inputs: Words, shape: Shape) -> Values:
     b_words = inputs.at(64 * shape.operand_registers)
     b_least, b_most = halves_range(b_words, 64 * shape.b_shape.operand_registers)
     enough = least + b_least > 2 * 127 - 100
-    liftable = (
-        (least + b_least > 2 * 127 - 100 - LIFT)
-        & (most < 255 - LIFT)
-        & (most + b_most < 2 * 127 + 126 - LIFT)
-    )
+    liftable = (least + b_least > 2 * 127 - 100 - LIFT) & (most < 255 - LIFT) & (most + b_most < 2 * 127 + 126 - LIFT)
     real = (least > 0) & (b_least > 0) & (enough | liftable)
     return real, select(enough, least.constant(0), LIFT)
 
 
-def decode_scales(
-    register: Words, shape: Shape, byte: Value, scaled: Value, bias: int, matrix: Matrix
-) -> None:
+def decode_scales(register: Words, shape: Shape, byte: Value, scaled: Value, bias: int, matrix: Matrix) -> None:
     """Scale exponents with a bias; a NaN scale flags its row."""
     for index in range(0, shape.rows * shape.blocks, WIDTH):
-        scale = select(
-            spread(scaled), (register.vector(index) >> spread(8 * byte)) & 255, 127
-        )
-        matrix.scales.store(
-            index, select(equal(scale, 255), scale.constant(0), scale + (bias - 127))
-        )
+        scale = select(spread(scaled), (register.vector(index) >> spread(8 * byte)) & 255, 127)
+        matrix.scales.store(index, select(equal(scale, 255), scale.constant(0), scale + (bias - 127)))
         row = index % shape.rows
-        matrix.flags.store(
-            row,
-            matrix.flags.vector(row)
-            | select(equal(scale, 255), scale.constant(HAS_NAN), 0),
-        )
+        matrix.flags.store(row, matrix.flags.vector(row) | select(equal(scale, 255), scale.constant(HAS_NAN), 0))
 
 
 def spread_quads(matrix: Matrix, shape: Shape, way: Way) -> None:
     """A of a shape of 4 rows: from the lanes that hold it to [k][row][64], each row beside the columns of its block."""
     with loop(matrix.values.builder, 64, WIDTH) as lane:
         counts = shape.depth, shape.depth // way.exponents_in_word(shape), 1
-        for words, count in zip(
-            (matrix.values, matrix.exponents, matrix.flags), counts, strict=True
-        ):
+        for words, count in zip((matrix.values, matrix.exponents, matrix.flags), counts, strict=True):
             for k in range(count):
                 held = words.vector(256 * k + lane)
                 for row in range(4):
@@ -586,21 +474,13 @@ def formats_of(shape: Shape, way: Way) -> tuple[Format, ...]:
 
 
 def decode_operand(
-    registers: Words,
-    code: Value,
-    placing: Placing,
-    shape: Shape,
-    way: Way,
-    matrix: Matrix,
-    units: Units,
+    registers: Words, code: Value, placing: Placing, shape: Shape, way: Way, matrix: Matrix, units: Units
 ) -> None:
     """One operand whose format the code names. Specials of elements are stored for a sparse shape's B."""
 
     def case(format_: Format) -> None:
         element = ELEMENTS[format_]
-        units.smallest.value = units.smallest.value + (
-            BYTE_BIAS + 1 - element.bias - element.mantissa_bits
-        )
+        units.smallest.value = units.smallest.value + (BYTE_BIAS + 1 - element.bias - element.mantissa_bits)
         units.lift.value = vector_of(registers.builder, lift_of(format_, way))
         if way.half:
             decode_halves(registers, shape, format_, matrix, way, placing)
@@ -618,34 +498,15 @@ def lift_of(format_: Format, way: Way) -> int:
     return 127 - ELEMENTS[format_].bias
 
 
-def decode_pair(
-    inputs: Words,
-    parameters: Value,
-    shape: Shape,
-    way: Way,
-    matrices: Matrix,
-    raised: Value,
-) -> Units:
+def decode_pair(inputs: Words, parameters: Value, shape: Shape, way: Way, matrices: Matrix, raised: Value) -> Units:
     """A and B of one product, whose first lanes are at `inputs`. Exponents of A, where they are of reals, have f32's
     bias; its bf16 values are `raised` by that power of two."""
     units, a_words = Units.nothing_read(inputs.builder), 64 * shape.operand_registers
 
-    def decode(
-        number: Index, words: Index, operand_shape: Shape, placing: Placing
-    ) -> None:
+    def decode(number: Index, words: Index, operand_shape: Shape, placing: Placing) -> None:
         shift = number if isinstance(number, Value) else parameters.constant(number)
-        code = (
-            parameters if way.half else parameters >> (3 * shift)
-        ) & 7  # halves have one format
-        decode_operand(
-            inputs.at(words),
-            code,
-            placing,
-            operand_shape,
-            way,
-            matrices.operand(number),
-            units,
-        )
+        code = (parameters if way.half else parameters >> (3 * shift)) & 7  # halves have one format
+        decode_operand(inputs.at(words), code, placing, operand_shape, way, matrices.operand(number), units)
 
     none = vector_of(inputs.builder, 0)
     units.raised.value = raised
@@ -662,12 +523,7 @@ def decode_pair(
             number,
             a_words * number,
             shape,
-            Placing(
-                *(
-                    select(spread(equal(number, 0)), *both)
-                    for both in zip(*placings, strict=True)
-                )
-            ),
+            Placing(*(select(spread(equal(number, 0)), *both) for both in zip(*placings, strict=True))),
         )
     if shape.rows == 4:
         spread_quads(matrices.operand(0), shape, way)
@@ -676,9 +532,7 @@ def decode_pair(
 
 def any_infinity(matrices: Matrix, shape: Shape) -> Value:
     flags = vector_of(matrices.flags.builder, 0)
-    for operand, count in enumerate(
-        (row_stride(shape), columns_of(shape))
-    ):  # of four rows, A is there for each
+    for operand, count in enumerate((row_stride(shape), columns_of(shape))):  # of four rows, A is there for each
         for row in range(0, count, WIDTH):
             flags = flags | matrices.operand(operand).flags.vector(row)
     return any_lane((flags & HAS_INFINITY) > 0)
@@ -687,9 +541,7 @@ def any_infinity(matrices: Matrix, shape: Shape) -> Value:
 # ---- Sparse ----
 
 
-def decode_index(
-    register: Words, shape: Shape, shift: Value, table: Words, places: bool = False
-) -> None:
+def decode_index(register: Words, shape: Shape, shift: Value, table: Words, places: bool = False) -> None:
     """Which of its four k each element of a sparse A stands at: two bits an element from bit `shift` on, as
     [element][row]. places: as the word where that k of B begins."""
     builder = register.builder
@@ -706,9 +558,7 @@ def decode_index(
         table.store(element * shape.rows + row, code)
 
 
-def choose_columns(
-    table: Words, b: Matrix, shape: Shape, row: Value, column: Value, to: Matrix
-) -> None:
+def choose_columns(table: Words, b: Matrix, shape: Shape, row: Value, column: Value, to: Matrix) -> None:
     """Sixteen columns of B, of a format up to 8 bits, as one row of a sparse A meets them."""
     rows = shape.rows
     with loop(table.builder, shape.depth // 4) as quad:
@@ -718,16 +568,12 @@ def choose_columns(
             place = table.scalar(element * rows + row)
             to.values.store(element * rows, b.values.vector(widen_i64(place) + column))
             k = place // rows
-            exponent = b.exponents.vector(widen_i64(k // 4) * rows + column) >> spread(
-                8 * (k % 4)
-            )
+            exponent = b.exponents.vector(widen_i64(k // 4) * rows + column) >> spread(8 * (k % 4))
             exponents = exponents | ((exponent & 255) << (8 * t))
         to.exponents.store(quad * rows, exponents)
 
 
-def flags_met(
-    table: Words, b: Matrix, shape: Shape, row: Value, column: Value
-) -> Value:
+def flags_met(table: Words, b: Matrix, shape: Shape, row: Value, column: Value) -> Value:
     """The special flags of sixteen columns of B as one row of a sparse A meets them."""
     none = vector_of(table.builder, 0)
     found = branch(
@@ -739,9 +585,7 @@ def flags_met(
     return found[0]
 
 
-def chosen_flags(
-    table: Words, b: Matrix, shape: Shape, row: Value, column: Value
-) -> Value:
+def chosen_flags(table: Words, b: Matrix, shape: Shape, row: Value, column: Value) -> Value:
     rows, seen = shape.rows, Variable(vector_of(table.builder, 0))
     with loop(table.builder, shape.depth) as element:
         place = widen_i64(table.scalar(element * rows + row))

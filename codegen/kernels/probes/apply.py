@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,7 @@ from gfx950.lanes import LANES, Lanes, Mode, in_registers, registers_of
 
 Words = NDArray[np.uint32]
 Static = tuple[tuple[str, int], ...]
+Kind = TypeVar("Kind", bound=Step)
 
 
 def operands_of(instruction: Instruction) -> list[Parameter]:
@@ -112,13 +113,20 @@ def apply_kernel(mnemonic: str, static: Static = (), with_mode: bool = False) ->
 
 
 def apply_step(
-    name: str, mnemonic: str, registers: Words, static: Mapping[str, int] | None = None, mode: int | None = None
-) -> Step:
-    """The step that runs an instruction on (items, registers, 64) words. mode: MODE's value, else the default one."""
-    fields = tuple(sorted((static or {}).items()))
+    kind: type[Kind],
+    name: str,
+    mnemonic: str,
+    registers: Words,
+    static: Mapping[str, int],
+    mode: int | None,
+    more: Mapping[str, Any],
+) -> Kind:
+    """The step that runs an instruction on (items, registers, 64) words. mode: MODE's value, else the default one.
+    kind, more: the class of the step, and its fields beyond those of `Step`."""
+    fields = tuple(sorted(static.items()))
     wanted = (sum(registers_read(mnemonic, fields)), LANES)
     if registers.ndim != 3 or registers.shape[1:] != wanted or registers.dtype != np.uint32:
         raise ValueError(f"{name}: {mnemonic} takes uint32 of (items, {wanted[0]}, {wanted[1]}), got {registers.shape}")
     shape = (len(registers), registers_written(mnemonic, fields), LANES)
     made = apply_kernel(mnemonic, fields, mode is not None)
-    return Step(name, made, len(registers), (registers,), (shape, "<u4"), (mode or 0,))
+    return kind(name, made, len(registers), (registers,), (shape, "<u4"), (mode or 0,), **more)

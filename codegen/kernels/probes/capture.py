@@ -18,7 +18,7 @@ import struct
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -271,10 +271,3 @@ class Unfinished:
         os.replace(made, self.path)
         shutil.rmtree(self.folder, ignore_errors=True)
         return whole
-
-
-def same_code(capture: Capture, wanted: Mapping[str, str]) -> Iterator[str]:
-    """The steps that ran other inputs than those of `wanted`, SHA-256 by step; a fit cannot use them."""
-    for name, digest in wanted.items():
-        if name in capture.entries and capture.entries[name].inputs != digest:
-            yield name

@@ -1,10 +1,10 @@
-"""A kernel that runs one instruction over many inputs and keeps a digest of each block of them.
+"""Digests of results that a kernel makes, and the kernel that keeps one of each block of an instruction's inputs.
 
 A lane works through a block, in order of the inputs' numbers: digest = (digest ^ word) * 1099511628211 for each word of
-each result, from 14695981039346656037 on, modulo 2^64. Input number k of 2^bits is told by a `Numbers`:
-
-- every: k << (32 - bits), plus as many top bits of the 32-bit product k * 0x9e3779b1. With 32 bits these are all words
-  in order; with fewer they are in order still, evenly apart, so that all exponents occur, and their low bits vary.
+each result, from 14695981039346656037 on, modulo 2^64. The registers of input number k of 2^bits are told by
+`Operands`, most of which start from `every`: k << (32 - bits), plus as many top bits of the 32-bit product k *
+0x9e3779b1. With 32 bits these are all words in order; with fewer they are in order still, evenly apart, so that all
+exponents occur, and their low bits vary.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from codegen.kernels.probes.apply import run_instruction
+from codegen.kernels.probes.apply import Static, run_instruction
 from codegen.kernels.probes.probe import Step
 from codegen.language import (
     I32,
@@ -40,7 +40,6 @@ Words = NDArray[np.uint32]
 FNV_PRIME, FNV_START = 1099511628211, 14695981039346656037
 BLOCKS = 1024
 SPREAD = 0x9E3779B1
-Static = tuple[tuple[str, int], ...]
 # The registers of an input from its number and the number of bits that numbers do not have. Works on lanes of a kernel,
 # and on the integers of a test.
 Operands = Callable[[Any, Any], Sequence[Any]]
@@ -70,6 +69,18 @@ def digests_of(output: NDArray[Any]) -> NDArray[np.uint64]:
     return words.view("<u8").reshape(-1).astype(np.uint64)
 
 
+def digested(count: I32, words_of: Callable[[I32], Sequence[U32]]) -> tuple[U32, U32]:
+    """In a kernel: the digest of the words of 0 .. count - 1 in order, its low and its high half."""
+
+    @loop(0, count, carry=(constant(U64, FNV_START),))
+    def digest(i: I32, total: U64) -> tuple[U64]:
+        for word in words_of(i):
+            total = (total ^ word.to(U64)) * FNV_PRIME
+        return (total,)
+
+    return digest[0].to(U32), (digest[0] >> 32).to(U32)
+
+
 @functools.cache
 def digest_kernel(mnemonic: str, static: Static, operands: Operands) -> Kernel:
     """The kernel of one instruction: arguments are the bits that numbers lack, the inputs a block, and MODE."""
@@ -80,13 +91,10 @@ def digest_kernel(mnemonic: str, static: Static, operands: Operands) -> Kernel:
         block = (workgroup_id() * LANES + thread_id()).bits(U32)
         first = block * count
 
-        @loop(0, count.bits(I32), carry=(constant(U64, FNV_START),))
-        def digest(i: I32, total: U64) -> tuple[U64]:
-            for word in run_instruction(mnemonic, static, list(operands(first + i.bits(U32), shift))):
-                total = (total ^ word.to(U64)) * FNV_PRIME
-            return (total,)
+        def results(i: I32) -> list[U32]:
+            return run_instruction(mnemonic, static, list(operands(first + i.bits(U32), shift)))
 
-        low, high = digest[0].to(U32), (digest[0] >> 32).to(U32)
+        low, high = digested(count.bits(I32), results)
         store(outputs + block.to(U64) * 8, low, high)
 
     return kernel(block=LANES, name=name, exact=True)(body)

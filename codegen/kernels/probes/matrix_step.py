@@ -46,9 +46,8 @@ class MatrixStep(Step):
 def matrix_step(name: str, variant: Variant, tiles: Tiles, mode: int | None = None) -> MatrixStep:
     """The step of some tiles; its name gets the variant's at its end."""
     registers = variant.registers(tiles.a, tiles.b, tiles.c, tiles.scale_a, tiles.scale_b)
-    step = apply_step(f"{name}/{variant.name}", variant.mnemonic, registers, variant.static, mode)
-    plain = {key: getattr(step, key) for key in ("name", "kernel", "grid", "inputs", "output", "scalars")}
-    return MatrixStep(**plain, variant=variant, tiles=tiles, mode=mode)
+    more = {"variant": variant, "tiles": tiles, "mode": mode}
+    return apply_step(MatrixStep, f"{name}/{variant.name}", variant.mnemonic, registers, variant.static, mode, more)
 
 
 @dataclass(frozen=True)

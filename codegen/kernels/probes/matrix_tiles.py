@@ -14,16 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from codegen.kernels.probes.apply import operands_of, run_instruction
+from codegen.kernels.probes.digests import digested
 from codegen.kernels.probes.matrix_step import MatrixStep, Tiles, matrix_step
 from codegen.kernels.probes.matrix_variants import FORMATS, Codes, Variant, variants
 from codegen.kernels.probes.probe import Probe, Size, Step
-from codegen.language import I32, U32, U64, Kernel, Pointer, constant, kernel, loop, store, thread_id, workgroup_id
+from codegen.language import I32, U32, U64, Kernel, Pointer, constant, kernel, store, thread_id, workgroup_id
 from gfx950.isa.registry import lookup
 from gfx950.lanes import LANES
 
 KEPT = 8  # tiles of each variant that are kept whole
 WAVES = 64  # of the kernels that digest
-FNV_PRIME, FNV_START = 1099511628211, 14695981039346656037
 # What is cleared and set in a 32-bit word of a format: all bits, no NaN, few exponents, exponents far apart.
 _THIN: dict[str, tuple[tuple[int, int], ...]] = {
     "f16": ((0xFFFFFFFF, 0), (0xBFFFBFFF, 0), (0x8BFF8BFF, 0x38003800), (0xDFFFDFFF, 0)),
@@ -82,15 +82,12 @@ def digest_kernel(variant: Variant) -> Kernel:
         wave, lane = workgroup_id(), thread_id().bits(U32)
         first = wave * count
 
-        @loop(0, count, carry=(constant(U64, FNV_START),))
-        def digest(i: I32, total: U64) -> tuple[U64]:
-            tile = (first + i).bits(U32)
-            for word in run_instruction(variant.mnemonic, static, _words(variant, tile, lane)):
-                total = (total ^ word.to(U64)) * FNV_PRIME
-            return (total,)
+        def results(i: I32) -> list[U32]:
+            return run_instruction(variant.mnemonic, static, _words(variant, (first + i).bits(U32), lane))
 
+        low, high = digested(count, results)
         at = outputs + (wave.to(U64) * LANES + lane.to(U64)) * 4
-        store(at, digest[0].to(U32) ^ (digest[0] >> 32).to(U32))
+        store(at, low ^ high)
 
     return kernel(block=LANES, name=name)(body)
 
@@ -121,7 +118,7 @@ def random_tiles(variant: Variant) -> Tiles:
     random = np.random.default_rng([8, *variant.name.encode()])
     rows, depth = variant.rows, variant.depth
     shapes: tuple[tuple[str, tuple[int, int]], ...] = (
-        (variant.a_format, (rows, depth)), (variant.b_format, (depth, rows)), (_c_format(variant), (rows, rows)),
+        (variant.a_format, (rows, depth)), (variant.b_format, (depth, rows)), (variant.c_format, (rows, rows)),
     )  # fmt: skip
     found = [[_random_codes(random, form, shape, kind) for form, shape in shapes] for kind in range(KEPT)]
     a, b, c = (np.stack([tile[i] for tile in found]) for i in range(3))
@@ -129,10 +126,6 @@ def random_tiles(variant: Variant) -> Tiles:
         return Tiles(a, b, c)
     scales = [_scales(random, (KEPT, rows, depth // 32)) for _ in range(2)]
     return Tiles(a, b, c, *scales)
-
-
-def _c_format(variant: Variant) -> str:
-    return {"i8": "f32", "f64": "f64"}.get(variant.a_format, "f32")
 
 
 def _scales(random: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.uint64]:

@@ -24,10 +24,6 @@ NANS = (0x7FC00000, 0xFFC00000, 0x7F800001, 0xFFA00123, 0x7FFFFFFF, 0x7FC00ABC)
 SCALES = (0, 1, 126, 127, 128, 254, 255)
 
 
-def _element(c: int) -> Codes:
-    return np.array(c, np.uint64)
-
-
 def _tile(variant: Variant, c: int) -> tuple[Codes, Codes, Codes]:
     """A tile of zeros with one C."""
     a = np.zeros((variant.rows, variant.depth), np.uint64)

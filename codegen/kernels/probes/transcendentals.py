@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from codegen.kernels.probes.apply import run_instruction
 from codegen.kernels.probes.conversions import NANS, signed
-from codegen.kernels.probes.digests import DigestStep, digest_step, every
+from codegen.kernels.probes.digests import DigestStep, digest_step, digests_of, every
 from codegen.kernels.probes.packed_results import ResultsStep
 from codegen.kernels.probes.probe import Probe, Size, Step
 from codegen.kernels.probes.value_step import MODES, ValueStep, value_step
@@ -63,7 +63,7 @@ def from_half_on(number: Any, shift: Any) -> Sequence[Any]:
 
 def published_digest(output: NDArray[Any], mnemonic: str) -> dict[str, tuple[int, int]]:
     """What was published of RDNA and what a step of `_published` gave, by the inputs' text."""
-    found = np.ascontiguousarray(output, "<u4").view("<u8").reshape(-1)
+    found = digests_of(output)
     ones = [one for one in PUBLISHED_DIGESTS if one.mnemonic == mnemonic]
     return {one.text: (one.digest, int(found[block])) for block, one in enumerate(ones)}
 

@@ -105,9 +105,8 @@ def value_step(
     `name/mnemonic[/fields]/mode`. Columns are filled up to whole waves with their first numbers."""
     fields = dict(static or {})
     text = "/".join([name, mnemonic, *("-".join(f"{k}{v}" for k, v in fields.items()),) * bool(fields), mode])
-    step = apply_step(text, mnemonic, registers(columns), fields, MODES[mode])
-    plain = {key: getattr(step, key) for key in ("name", "kernel", "grid", "inputs", "output", "scalars")}
-    return ValueStep(**plain, mnemonic=mnemonic, static=MappingProxyType(fields), mode=MODES[mode])
+    more = {"mnemonic": mnemonic, "static": MappingProxyType(fields), "mode": MODES[mode]}
+    return apply_step(ValueStep, text, mnemonic, registers(columns), fields, MODES[mode], more)
 
 
 def registers(columns: Sequence[Words]) -> Words:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from codegen.kernels.probes import fit_lanes, fit_matrix, fit_tables, fit_values
+from codegen.kernels.probes import fit_confirm, fit_matrix, fit_tables, fit_values
 from codegen.kernels.probes.fit import Family
 
 FAMILIES: Sequence[Family] = (
     *fit_matrix.FAMILIES,
     *fit_values.FAMILIES,
     *fit_tables.FAMILIES,
-    *fit_lanes.FAMILIES,  # what no switch decides
+    *fit_confirm.FAMILIES,  # what no switch decides
 )

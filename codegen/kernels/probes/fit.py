@@ -172,3 +172,8 @@ def difference(step: str, captured: Array, predicted: Array) -> Difference | Non
         return None
     index = tuple(int(i) for i in np.unravel_index(int(unequal.argmax()), unequal.shape))
     return Difference(step, int(unequal.sum()), index, int(captured[index]), int(predicted[index]))
+
+
+def differences(outputs: Iterable[tuple[str, Array, Array]]) -> list[Difference]:
+    """Where steps differ, one difference each, from their names, captured and predicted outputs."""
+    return [one for output in outputs if (one := difference(*output)) is not None]

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from codegen.kernels.probes.digests import DigestStep
-from codegen.kernels.probes.fit import Difference, Evidence, FamilyFit, difference
-from codegen.kernels.probes.fit_lanes import confirmed
+from codegen.kernels.probes.fit import Difference, Evidence, FamilyFit, differences
+from codegen.kernels.probes.fit_confirm import confirmed
 from codegen.kernels.probes.packed_results import ResultsStep, default_results
 from codegen.kernels.probes.probe import Step
 from codegen.kernels.probes.transcendentals import ALL_PUBLISHED, BINADES, DOUBLES, HALVES, SAME_UNIT, published_digest
@@ -157,17 +157,14 @@ def _write(
 
 
 def _differences(evidence: Evidence, mine: Sequence[Step], model: Model) -> list[Difference]:
-    found = []
-    for step in mine:
-        if isinstance(step, ResultsStep):
-            captured = step.unpacked(evidence.output(step))
-        elif isinstance(step, ValueStep):
-            captured = evidence.output(step)
-        else:
-            continue
-        differs = difference(step.name, captured, step.predicted(model))
-        found += [differs] if differs is not None else []
+    kept = [step for step in mine if isinstance(step, ResultsStep | ValueStep)]
+    found = differences((step.name, _captured(evidence, step), step.predicted(model)) for step in kept)
     return found + confirmed(evidence, [step for step in mine if isinstance(step, DigestStep)], model)
+
+
+def _captured(evidence: Evidence, step: ResultsStep | ValueStep) -> Words:
+    output = evidence.output(step)
+    return step.unpacked(output) if isinstance(step, ResultsStep) else output
 
 
 def _said(evidence: Evidence, step: Step) -> list[str]:

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from codegen.kernels.probes.digests import DigestStep
-from codegen.kernels.probes.fit import Evidence, FamilyFit, difference
-from codegen.kernels.probes.fit_lanes import confirmed
+from codegen.kernels.probes.fit import Evidence, FamilyFit, differences
+from codegen.kernels.probes.fit_confirm import confirmed
 from codegen.kernels.probes.probe import SIZES, Step, probes
 from codegen.kernels.probes.value_step import ValueStep, predicted, switches_in
 from gfx950.models import Answer, Model, load_switches
@@ -142,9 +142,7 @@ class ValueFamily:
         known = load_switches()
         answers = {name: best.values.get(name, known[name].default) for name in self.switches}
         result = FamilyFit(self.name, answers, steps=len(mine))
-        for one in wrong:
-            differs = difference(one.step.name, one.captured, one.predicted(best))
-            result.unexplained += [differs] if differs is not None else []
+        result.unexplained = differences((one.step.name, one.captured, one.predicted(best)) for one in wrong)
         result.unexplained += confirmed(evidence, [step for step in mine if isinstance(step, DigestStep)], best)
         if not result.unexplained:
             self._find_undecided(result, asked, search, best)

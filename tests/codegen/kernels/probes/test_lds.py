@@ -9,7 +9,7 @@ import pytest
 from codegen.kernels.probes import lds, lds_clocks
 from codegen.kernels.probes.capture import Origin, entry_of, make
 from codegen.kernels.probes.fit import Evidence
-from codegen.kernels.probes.fit_lanes import FAMILIES
+from codegen.kernels.probes.fit_confirm import FAMILIES
 from codegen.kernels.probes.lane_forms import EXEC_PATTERNS
 from codegen.kernels.probes.lds_clocks import ACCESSES, CROWDS, Access, PhaseReport, pair_rows, phase_report
 from codegen.kernels.probes.probe import SIZES, compiled, probes

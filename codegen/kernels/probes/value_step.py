@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from codegen.kernels.probes.apply import apply_step, operands_of, registers_read, words_of
+from codegen.kernels.probes.apply import apply_step, operands_of, registers_read, static_fields, words_of
 from codegen.kernels.probes.probe import Step
 from emu.engines.numpy_engine import NumpyEngine
 from gfx950.instruction_rules import rules_of
@@ -74,7 +74,7 @@ def predicted(mnemonic: str, static: Mapping[str, int], mode: int, words: Words,
 
 def _run(mnemonic: str, static: Mapping[str, int], words: Words, engine: NumpyEngine) -> Words:
     instruction = lookup(mnemonic)
-    given: dict[str, Any] = {p.name: static.get(p.name, 0) for p in instruction.parameters if p.kind is int}
+    given: dict[str, Any] = static_fields(mnemonic, static)
     counts, at = registers_read(mnemonic, tuple(sorted(static.items()))), 0
     for parameter, count in zip(operands_of(instruction), counts, strict=True):
         given[parameter.name] = _operand(parameter.kind, [U32(engine, words[:, at + i]) for i in range(count)])

@@ -1,4 +1,4 @@
-"""The capture file under damage, the run that is broken off, and what of a capture is compared."""
+"""The capture file under damage, and the run that is broken off."""
 
 import json
 import shutil
@@ -14,13 +14,10 @@ import pytest
 
 from codegen.kernels.probes import capture, run
 from codegen.kernels.probes.capture import CaptureError, Origin, entry_of, make, read, write
-from codegen.kernels.probes.fit import Evidence
-from codegen.kernels.probes.fit_confirm import ConfirmFamily
 from codegen.kernels.probes.lane_forms import Form, forms_step, lane_ids, under_patterns
-from codegen.kernels.probes.probe import SIZES, Probe, Step
-from codegen.kernels.probes.run import Runner, run_probes, run_steps
+from codegen.kernels.probes.probe import SIZES, Probe
+from codegen.kernels.probes.run import run_probes
 from emu.dispatch import RunOptions
-from gfx950.models import DEFAULT
 
 ORIGIN = Origin("device", "AMD Instinct MI355X", rocm="7.1", driver="6.16")
 OUTPUTS = {
@@ -422,47 +419,6 @@ def test_probes_that_share_a_name_of_a_step(tmp_path):
     shared = [Probe(name, "a test", lambda size: [rows_step("T1/mirror")]) for name in ("T1", "T2")]
     with pytest.raises(CaptureError, match="two steps of a capture are called T1/mirror"):
         run_probes(shared, tmp_path / "a", RunOptions(), "quick")
-
-
-# ---- what is compared ------------------------------------------------------------------------------------------------
-
-
-def captured(steps, change=lambda name, output: output):
-    """A capture of steps as a device might give it, and the evidence in it."""
-    made = [(entry, change(entry.name, output.copy())) for entry, output in run_steps(Runner(RunOptions()), steps)]
-    entries = [(entry_of(e.name, e.inputs, e.code, output), output) for e, output in made]
-    return Evidence(make(ORIGIN, "quick", entries), {step.name: step for step in steps})
-
-
-def changed_at(*index):
-    def change(name, output):
-        output[index] ^= 1
-        return output
-
-    return change
-
-
-def test_confirmed_steps_have_no_difference():
-    family = ConfirmFamily("confirm", ("T1/",))
-    found = family.fit(captured([rows_step("T1/mirror")]), DEFAULT)
-    assert (found.steps, found.unexplained, found.answers) == (1, [], {})
-    assert ConfirmFamily("confirm", ("T2/",)).fit(captured([rows_step("T1/mirror")]), DEFAULT) is None
-
-
-def test_an_unexplained_step_tells_item_register_and_lane():
-    found = ConfirmFamily("confirm", ("T1/",)).fit(captured([rows_step("T1/mirror")], changed_at(2, 0, 37)), DEFAULT)
-    (one,) = found.unexplained
-    assert (one.step, one.count, one.index) == ("T1/mirror", 1, (2, 0, 37))
-    assert one.captured == one.predicted ^ 1
-
-
-def test_steps_that_are_not_exact_are_not_compared():
-    given = rows_step("T1/mirror")
-    inexact = Step("T1/clock", given.kernel, given.grid, given.inputs, given.output, given.scalars, exact=False)
-    evidence = captured([inexact], changed_at(0, 0, 0))
-    assert ConfirmFamily("confirm", ("T1/",)).fit(evidence, DEFAULT) is None
-    both = captured([inexact, given], changed_at(0, 0, 0))
-    assert [d.step for d in ConfirmFamily("confirm", ("T1/",)).fit(both, DEFAULT).unexplained] == ["T1/mirror"]
 
 
 def test_the_sizes_that_captures_name_exist():

@@ -43,7 +43,9 @@ def _emit_exact(f: FunctionText, op: Op) -> None:
 
 def _earlier_waits(program: Program, before: tuple[str, ...]) -> tuple[str, ...]:
     """What stands before: more where LLVM may have put a matrix instruction there, whose result takes long."""
-    return MATRIX_WAIT if program.has_matrix_intrinsics and before == OTHER_WAIT else before
+    if program.has_matrix_intrinsics and before[-len(OTHER_WAIT) :] == OTHER_WAIT:
+        return before[: -len(OTHER_WAIT)] + MATRIX_WAIT
+    return before
 
 
 def _under_mask(lines: Sequence[str], save: str, mask: str) -> list[str]:

@@ -3,10 +3,11 @@
 A `Plan` is one decoded instruction whose operands stand in registers of their own. Its text, the registers replaced by
 the operands of inline assembly, goes to LLVM; the emulator runs the same fields. So a form has one description.
 
-LLVM's hazard recogniser does not look into inline assembly, so every instruction stands between waits that are long
-enough for any neighbour. [CDNA4 ISA 4.5 and 7.6; LLVM GCNHazardRecognizer.cpp] Around a matrix instruction that is 32
-wait states: the longest dependency, on a result of 16 passes, is 20. Around any other 8: the longest, a vector write of
-EXEC before DPP, is 5, that of VCC before V_DIV_FMAS 4, a transcendental or partial result before its use 1 or 2.
+LLVM's hazard recogniser hardly looks into inline assembly, so every instruction stands between waits that are long
+enough for any neighbour. [CDNA4 ISA 4.5 and 7.6; LLVM GCNHazardRecognizer.cpp] Around a matrix instruction, and before
+any other where LLVM may put a matrix instruction, that is 32 wait states: the longest dependency, on a result of 16
+passes, is 20. Otherwise 8: the longest, a vector write of EXEC before DPP or of an SGPR before memory that reads it, is
+5, that of VCC before V_DIV_FMAS 4, a dot product's result 3, a transcendental or partial one before its use 1 or 2.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ SPARSE_RULE = rule(
 INDEX_SET_RULE = rule(
     "layout.sparse.index_set",
     Evidence.spec,
-    "CDNA4 ISA 7.5",
+    "CDNA4 ISA 7.5, 7.5.1 (7.5 calls the two sets of gfx950's own f16 and bf16 shapes 8 bits long; 7.5.1.3 shows 16)",
     "Where the index register holds several sets, CBSZ = 0 lets ABID pick one, and any other CBSZ takes the first.",
 )
 

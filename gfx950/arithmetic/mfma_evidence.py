@@ -10,7 +10,7 @@ _GFX942 = "MMA-Sim 2.1.1 (arXiv 2511.10909): MI300X probes and random full-bit t
 _OVERFLOW = rule(
     "mfma.overflow",
     Evidence.spec,
-    "CDNA4 ISA 7.1.2",
+    "CDNA4 ISA 7.1.2, 7.1.5, 7.5",
     "An f32 that overflows is Inf, or the largest finite value under FP16_OVFL.",
 )
 _OVERFLOW_STEP = rule(
@@ -32,7 +32,10 @@ _NAN = rule(
     "nothing published",
     "A NaN result is the same whatever NaN went in.",
 )
-_SCALED = "CDNA4 ISA 7.2 gives only the value"
+_SCALED = (
+    "CDNA4 ISA 7.2 applies the scales after the dot product, prior to accumulation; 7.1.5 adds them to exponents (its"
+    " formula adds up those of all products); neither says what is cut where"
+)
 QUESTION_RULES: dict[str, Rule] = {  # by the question they answer for all classes of shapes
     "group_order": rule(
         "mfma.group_order",
@@ -130,7 +133,7 @@ def _class_rules(class_: str) -> dict[str, Rule]:
     rules["subnormals"] = rule(
         f"mfma.{class_}.subnormals",
         Evidence.spec,
-        "CDNA4 ISA 7.1.2, 7.4",
+        "CDNA4 ISA 7.1.2, 7.1.5, 7.4",
         f"{what}: subnormal inputs, C and D are kept whatever MODE says.",
     )
     return rules
@@ -188,7 +191,7 @@ F64_RULES: tuple[Rule, ...] = (
     rule(
         "mfma.f64_negate",
         Evidence.spec,
-        "CDNA4 ISA 7.1.6.4",
+        "CDNA4 ISA 7.1.6.4, 7.4",
         "BLGP's bits negate A, B and C of f64 instructions; CBSZ, ABID and MODE mean nothing to them.",
     ),
 )
@@ -204,7 +207,7 @@ INTEGER_RULES: tuple[Rule, ...] = (
     rule(
         "mfma.i8",
         Evidence.spec,
-        "CDNA4 ISA 7.1.2, 12.10",
+        "CDNA4 ISA 7.1.2, 7.4, 12.10",
         "i8: the exact sum of the signed products is added to C modulo 2^32.",
     ),
     QUESTION_RULES["i8"],

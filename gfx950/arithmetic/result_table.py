@@ -127,8 +127,8 @@ def _fractions(sign: int) -> Words:
     return (np.arange(1 << 24, dtype=np.float32) * np.float32(2.0**-24)).view(np.uint32) | np.uint32(sign)
 
 
-# Captured on gfx1100 and gfx1201, as the tests of AMD's emulator rocjitsu have them. What gfx950 gives is not known: a
-# capture that matches them has RDNA's tables, one that does not has others.
+# As the tests of AMD's emulator rocjitsu have them: exp captured on gfx1100 and gfx1201, log on gfx1201. What gfx950
+# gives is not known: a capture that matches them has RDNA's tables, one that does not has others.
 PUBLISHED_DIGESTS = (
     PublishedDigest("v_exp_f32", "i * 2^-24, i from 0 to 2^24 - 1", lambda: _fractions(0), 0x68959BB684F42E5F),
     PublishedDigest("v_exp_f32", "-i * 2^-24, i from 0 to 2^24 - 1", lambda: _fractions(1 << 31), 0x88B75684494DB8D3),

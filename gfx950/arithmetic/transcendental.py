@@ -69,7 +69,7 @@ FLUSH_SIGN_RULE = rule(
 NAN_RULE = rule(
     "transcendental.nan",
     Evidence.chosen,
-    "published exact models of RDNA4 do so for v_exp_f32; nothing is known for gfx950",
+    "published exact models of RDNA4 do so for v_exp_f32 and v_log_f32; nothing is known for gfx950",
     "A NaN input comes back with its quiet bit set, sign and payload kept.",
 )
 F16_RULE = rule(

@@ -36,7 +36,7 @@ from emu import code_object
 from emu.dispatch import Device, RunOptions
 from gfx950.isa.registry import load as load_registry
 from gfx950.isa.vop1 import v_exp_f32
-from gfx950.lanes import registers_of, split
+from gfx950.lanes import in_registers, registers_of, split
 from tests.codegen.exact_kernels import Form, code_lines, over_registers, plain, random_words
 
 VECTORS = ("VOP1", "VOP2", "VOPC", "VOP3", "VOP3P", "MAI", "MAI_SCALE")
@@ -340,6 +340,26 @@ def test_matrix_intrinsics_need_no_clang(monkeypatch):
         run_source(program, (1,), [given, source])
         module[program.name][1, 64](given, machine)
         np.testing.assert_array_equal(source, machine, err_msg=form.name)
+
+
+def test_exact_instructions_wait_longer_for_matrix_intrinsics():
+    """A result of 16 passes takes 20 wait states to where a vector or LDS instruction may read it."""
+
+    @kernel(block=64, lds=4096)
+    def after_matrix(a: Pointer, out: Pointer) -> None:
+        words = [load(a + lane_id().to(U64) * 4 + 256 * n) for n in range(34)]
+        names = load_registry()
+        factors = (word.bits(F32) for word in words[:2])
+        product = names["v_mfma_f32_32x32x1_2b_f32"](*factors, in_registers(words[2:]), cbsz=0, abid=0, blgp=0)
+        first, second = registers_of(product)[:2]
+        store(out, exact(names["v_exp_f32"], first.bits(F32)).bits(U32))
+        store(out + 4, exact(names["ds_bpermute_b32"], first, second, offset=0))
+
+    program = trace(after_matrix)
+    lines = code_lines(code_object.load(compile_kernels([program]).object), "after_matrix")
+    for name in ("v_exp_f32", "ds_bpermute_b32"):
+        at = next(n for n, line in enumerate(lines) if plain(line.split()[0]) == name)
+        assert lines[at - 2 : at] == ["s_nop 15", "s_nop 15"], lines[at - 4 : at + 1]
 
 
 # ---- errors ----------------------------------------------------------------------------------------------------------

@@ -39,6 +39,7 @@ from codegen.language import (
 from codegen.run_source import run_source
 from emu.dispatch import Device
 from gfx950.isa.conversions import v_cvt_pk_bf16_f32, v_cvt_pk_fp8_f32
+from gfx950.isa.cross_lane import ds_swizzle_b32
 from gfx950.isa.vop1 import v_exp_f32, v_rcp_f32, v_rsq_f32
 from gfx950.isa.vop3 import v_perm_b32
 from gfx950.lanes import F64, fma, join, split
@@ -156,6 +157,7 @@ OPERATIONS = {
     "rotate": lambda x, y: permute(x, [(i - 3) % 16 for i in range(16)]),
     "broadcast": lambda x, y: permute(x, [5] * 16),
     "quad": lambda x, y: permute(x, [2, 0, 0, 1]),
+    **{f"swizzle {n:#x}": lambda x, y, n=n: ds_swizzle_b32(x.bits(U32), n) for n in (0x2B4D, 0x8039, 0xC0B0, 0xE004)},
 }
 
 

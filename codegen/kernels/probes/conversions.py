@@ -81,11 +81,6 @@ def _rolled(values: Words, by: int = 1) -> Words:
     return np.roll(values[::-1], 31 * by)
 
 
-def _halves(values: Words) -> Words:
-    """Two values of 16 bits in a word."""
-    return values | _rolled(values) << np.uint32(16)
-
-
 def _constant(value: int) -> Words:
     return np.array([value], np.uint32)
 

@@ -15,7 +15,6 @@ from codegen.kernels.probes.probe import Probe, Size
 
 # MODE[3:0] rounding, [7:4] denormals of f32 and of f16 and f64, [23] FP16_OVFL.
 MODES = {"round": 0x55, "flush": 0x00, "toward zero": 0xFF, "fp16_ovfl": 0x8000F0}
-DEFAULT_MODE = 0xF0
 F32_PATTERNS = (
     0x00000000, 0x80000000, 0x00000001, 0x80000001, 0x007FFFFF, 0x807FFFFF, 0x00400000, 0x00800000, 0x80800000,
     0x00812345, 0x3F800000, 0xBF800000, 0x7F7FFFFF, 0xFF7FFFFF, 0x7F800000, 0xFF800000,

@@ -257,8 +257,7 @@ class LaunchableKernel:
         """
         from emu.contained_rules import contained_rules, reached_by
 
-        chosen = self.module.device.options.model
-        with using(in_force() if chosen is None else chosen):
+        with using(self.module.device.options.model):
             reached = [one for machine in self.module.machines_of(self.kernel) for one in reached_by(machine)]
             return contained_rules(self.module.code, self.kernel, reached)
 
@@ -292,7 +291,7 @@ class LaunchableKernel:
                 chosen = replace(chosen, watch=self._watched(watch, mapped))
             launch = prepare(self.kernel, geometry, values, device.memory, dynamic_lds=dynamic_lds, hidden=hidden)
             try:
-                with using(in_force() if chosen.model is None else chosen.model):
+                with using(chosen.model):
                     return self.module.machine(self.kernel, chosen).run(launch, chosen)
             finally:
                 launch.release(device.memory)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from os import PathLike
 from typing import Any
 
@@ -69,14 +68,14 @@ def mfma(
     shape = matrix_instruction(mnemonic)
     call = _Call(shape, a_format, b_format, codes, _index_set(shape, cbsz, abid), op_sel)
     as_registers = call.result_in_registers(a, b)
-    call.fields.update(_fields(shape, call, {"cbsz": cbsz, "abid": abid, "blgp": blgp}))
+    fields = _fields(shape, call, {"cbsz": cbsz, "abid": abid, "blgp": blgp})
     is_dense = shape.sparse and index is None and not as_registers
     stored, index = call.compressed(a) if is_dense else (a, index)
     given = {"A": stored, "B": b, "C": c}
     given |= _others(shape, {"scaleA": scale_a, "scaleB": scale_b, "index": index})
     words = {operand: call.words(operand, value) for operand, value in given.items()}
-    with nullcontext() if model is None else using(model):
-        result = instruction(mnemonic)(*call.ordered(words), **call.fields, mode=mode)
+    with using(model):
+        result = instruction(mnemonic)(*call.ordered(words), **fields, mode=mode)
     d_words = words_of(result)
     if as_registers:
         return d_words if isinstance(a, np.ndarray) else result
@@ -136,9 +135,9 @@ def is_registers(value: Any, where: OperandLayout) -> bool:
     return isinstance(value, np.ndarray) and value.dtype == np.uint32 and value.shape[-2:] == (where.registers, LANES)
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Call:
-    """One call of `mfma`: what decides how its operands are read. fields: static ones of the instruction."""
+    """One call of `mfma`: what decides how its operands are read."""
 
     shape: MatrixInstruction
     a_format: str | None
@@ -146,7 +145,6 @@ class _Call:
     codes: bool
     index_set: int
     op_sel: tuple[int, int]
-    fields: dict[str, int] = field(default_factory=dict)
 
     def layout(self, operand: str) -> OperandLayout:
         if operand.startswith("scale"):
@@ -164,12 +162,10 @@ class _Call:
             return words
         kind = element_kind(self.shape.mnemonic, operand, self.a_format, self.b_format)
         try:
-            return pack(where, _codes_of(where, to_codes(kind, value, self.codes)))
+            codes = to_codes(kind, value, self.codes)
         except (TypeError, ValueError) as error:
-            text = (
-                str(error) if str(error).startswith(f"{operand} of") else f"{operand} of {self.shape.mnemonic}: {error}"
-            )
-            raise type(error)(text) from None
+            raise type(error)(f"{operand} of {self.shape.mnemonic}: {error}") from None
+        return pack(where, _codes_of(where, codes))
 
     def compressed(self, a: Any) -> tuple[Any, Any]:
         """The stored elements of a dense A, and their index, as codes."""

@@ -98,6 +98,11 @@ def switch(
     return SWITCHES[name]
 
 
+def body_switch(name: str, answers: tuple[Answer, ...], text: str, *rules: Rule) -> Switch:
+    """Declares a switch that instruction bodies read; its first answer is the default."""
+    return switch(name, answers[0], answers, text, rules=rules, in_bodies=True)
+
+
 def load_switches() -> Mapping[str, Switch]:
     """All switches, after importing every module that declares any."""
     for home in HOMES:
@@ -210,7 +215,7 @@ def in_force() -> Model:
 
 
 @contextmanager
-def using(model: Model | str | PathLike[str]) -> Iterator[Model]:
+def using(model: Model | str | PathLike[str] | None) -> Iterator[Model]:
     """Puts a model (as `find_model` takes it) in force for the body of a `with`, in this thread of control."""
     found = find_model(model)
     token = _IN_FORCE.set(found)
@@ -233,8 +238,11 @@ def named_models() -> dict[str, str]:
     return {DEFAULT.name: "The defaults of all switches."} | {name: text for name, (_, text) in _NAMED.items()}
 
 
-def find_model(model: Model | str | PathLike[str]) -> Model:
-    """A model itself, one by its name, or one in a file. Raises ModelError for anything else."""
+def find_model(model: Model | str | PathLike[str] | None) -> Model:
+    """A model itself, one by its name, one in a file, or with None the one in force. Raises ModelError for anything
+    else."""
+    if model is None:
+        return in_force()
     if isinstance(model, Model):
         return model
     text = str(model)

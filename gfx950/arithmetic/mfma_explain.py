@@ -36,7 +36,7 @@ from gfx950.formats import NanKind
 from gfx950.lanes import LANES, Mode
 from gfx950.layouts import SCALE_BLOCK, MatrixInstruction, Slot, layout, matrix_instruction
 from gfx950.matrix_elements import Codes, ElementKind, compress, element_kind, to_codes
-from gfx950.models import Model, find_model, in_force
+from gfx950.models import Model, find_model
 
 ZERO = Fraction(0)
 NAN_SCALE, ONE = 0xFF, 127  # of E8M0
@@ -88,13 +88,11 @@ class Number:
     def negative(self) -> bool:
         return bool(self.code >> self.form.bits - 1)
 
-    @property
-    def is_subnormal(self) -> bool:
-        return self.kind == "finite" and 0 < abs(self.value) < power(self.form.lowest)
-
     def flushed(self) -> Number:
-        """The zero of its sign."""
-        return decode(self.form, self.code & 1 << self.form.bits - 1)
+        """A subnormal number as the zero of its sign, any other as it is."""
+        if self.kind == "finite" and 0 < abs(self.value) < power(self.form.lowest):
+            return decode(self.form, self.code & 1 << self.form.bits - 1)
+        return self
 
 
 def power(exponent: int) -> Fraction:
@@ -326,7 +324,7 @@ def _reaches_128(a: Number, b: Number, exponent: int) -> bool:
 def _product(pair: Pair, part: int, rule: GroupRule) -> Product:
     a, b = pair.a, pair.b
     if rule.subnormal_inputs == Subnormals.flush:
-        a, b = (number.flushed() if number.is_subnormal else number for number in (a, b))
+        a, b = a.flushed(), b.flushed()
     scale = pair.scale or 0
     value, exponent = a.value * b.value * power(scale), a.exponent + b.exponent + scale
     kind = "finite"
@@ -445,7 +443,7 @@ def _met(c: Number, products: Sequence[Product], model: MfmaModel) -> tuple[str,
 def _seen(code: int, rule: GroupRule) -> Number:
     """C as a step sees it."""
     c = decode(F32, code)
-    return c.flushed() if c.is_subnormal and rule.subnormal_c == Subnormals.flush else c
+    return c.flushed() if rule.subnormal_c == Subnormals.flush else c
 
 
 def _group(pairs: Sequence[Pair], c_code: int, setting: Setting) -> Group:
@@ -584,7 +582,7 @@ def explain(
             f"D of {mnemonic} is {shape.m} x {shape.n} in {shape.blocks} block(s); it has no [{row}][{col}] in block"
             f" {block}"
         )
-    found = find_model(model) if model is not None else in_force()
+    found = find_model(model)
     view = MfmaModel.of(found)
     element = _Element(shape, row, col, block, (a_format, b_format), codes)
     given = {"scaleA": scale_a, "scaleB": scale_b, "index": index}
@@ -708,12 +706,8 @@ class _Element:
         double = self.shape.output_bits == 64
         order, fused = (view.f64_order, view.f64_fused) if double else (view.f32_order, view.f32_fused)
         if not double and view.f32_subnormal_inputs is ChainInputs.by_mode and not mode.denorm32 & 1:
-            pairs = [replace(pair, a=_kept_normal(pair.a), b=_kept_normal(pair.b)) for pair in pairs]
+            pairs = [replace(pair, a=pair.a.flushed(), b=pair.b.flushed()) for pair in pairs]
         pairs = pairs[::-1] if order is Order.descending else pairs
         output = Output(F64) if double else Output(F32, clamp=mode.fp16_ovfl)
         steps: list[Step] = list(_chain(pairs, c, fused, output, view))
         return None, "f64" if double else "f32", steps, steps[-1].result
-
-
-def _kept_normal(number: Number) -> Number:
-    return number.flushed() if number.is_subnormal else number

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from gfx950.arithmetic.mfma_explain import (
+    F32,
+    F64,
     BlockSum,
     Explanation,
     Group,
@@ -18,6 +20,7 @@ from gfx950.arithmetic.mfma_explain import (
     Number,
     Product,
     Step,
+    decode,
     exponent_of,
     power,
 )
@@ -232,15 +235,11 @@ def _exponent(exponent: int | None) -> str:
 
 
 def _decimal_f32(code: int) -> str:
-    from gfx950.arithmetic.mfma_explain import F32, decode
-
     number = decode(F32, code)
     return ("-" if number.negative and not number.value and number.kind == "finite" else "") + _plain(number)
 
 
 def _result(told: Explanation) -> str:
-    from gfx950.arithmetic.mfma_explain import F64, decode
-
     if told.class_name == "i8":
         return f"{told.result:08x}  {told.result - (told.result >> 31 << 32)}"
     if told.class_name == "f64":

@@ -15,7 +15,7 @@ from gfx950.evidence import Evidence, rule
 from gfx950.isa.buffer_addressing import Buffer
 from gfx950.isa.lane_arithmetic import EXACT, with_mode
 from gfx950.lanes import F16, F32, F64, I16, I32, U16, U32, U64, Engine, Float, Mask
-from gfx950.models import switch
+from gfx950.models import body_switch
 
 FIELDS = rule(
     "buffer.format_fields",
@@ -61,13 +61,11 @@ SELECT = rule(
     " into each field the first component that selects it, 0 where none does. MTBUF has X, Y, Z, W = R, G, B, A and"
     " zeros where the element or the instruction has fewer components.",
 )
-STORE_SELECTS = switch(
+STORE_SELECTS = body_switch(
     "buffer.store_selects",
-    1,
     (1, 0),
     "The descriptor's dst_sel also permutes what FORMAT stores write.",
-    rules=(SELECT,),
-    in_bodies=True,
+    SELECT,
 )
 RULES = (FIELDS, LOAD, STORE, D16_FORMAT, UNLISTED, SELECT)
 

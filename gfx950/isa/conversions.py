@@ -22,7 +22,7 @@ from gfx950.isa.lane_arithmetic import (
 )
 from gfx950.isa.registry import Bf16, vop1, vop3
 from gfx950.lanes import B32, F16, F32, F64, FLOAT_DENORM, FLOAT_NAN, I16, I32, I64, U16, U32, U64, Mask, join
-from gfx950.models import Answer, Switch, switch
+from gfx950.models import Answer, body_switch
 
 NEAREST_F8 = (formats.ROUNDING, formats.OVERFLOW_EDGE)
 rule(
@@ -86,93 +86,89 @@ BYTE_PACK = rule(
 )
 
 
-def _switch(name: str, answers: tuple[str, ...], rules: tuple[Rule, ...], text: str) -> Switch:
-    """A question of this file; the first answer is the default."""
-    return switch(f"convert.{name}", answers[0], answers, text, rules=rules, in_bodies=True)
-
-
-STOCHASTIC_SUM = _switch(
-    "stochastic",
+STOCHASTIC_SUM = body_switch(
+    "convert.stochastic",
     ("truncate", "wrap", "nearest"),
-    (STOCHASTIC,),
     "How a stochastic conversion ends. truncate: a carry of the random part goes on into the exponent, the sum is"
     " truncated. wrap: the 23 mantissa bits wrap, the exponent stays, the sum is truncated. nearest: the code of 12.11"
     " as it stands, they wrap and the sum is rounded to nearest even (then even exact numbers depend on the seed, which"
     " ROCm's hip-fpsan saw not to be so on gfx950).",
+    STOCHASTIC,
 )
-STOCHASTIC_SMALL = _switch(
-    "stochastic_small",
+STOCHASTIC_SMALL = body_switch(
+    "convert.stochastic_small",
     ("step", "mantissa"),
-    (STOCHASTIC,),
     "Where the random part lies when the result is below the smallest normal. step: it is a fraction of a step of the"
     " result, as for normal ones. mantissa: it is added to the f32 mantissa before that is shifted into place.",
+    STOCHASTIC,
 )
-STOCHASTIC_BITS = _switch(
-    "stochastic_bits",
+STOCHASTIC_BITS = body_switch(
+    "convert.stochastic_bits",
     ("high", "low"),
-    (STOCHASTIC,),
     "Which bits of S1 are the random part of results that have not 8 bits, for which 12.11 names none.",
+    STOCHASTIC,
 )
-STOCHASTIC_OVERFLOW = _switch(
-    "stochastic_overflow",
+STOCHASTIC_OVERFLOW = body_switch(
+    "convert.stochastic_overflow",
     ("after", "before"),
-    (STOCHASTIC,),
     "Whether a stochastic conversion compares with the largest number after it rounded, or before: then every number"
     " over the largest overflows, whatever the seed.",
+    STOCHASTIC,
 )
-NAN_NARROW = _switch(
-    "nan_narrow",
+NAN_NARROW = body_switch(
+    "convert.nan_narrow",
     ("canonical", "payload", "ones", "positive"),
-    (formats.NAN_F8, formats.NAN_CODE),
     "The code that a NaN becomes on the way to e5m2, e4m3fn, bf16 or (stochastically) f16. canonical: its sign, only"
     " the quiet bit set. payload: sign and top of the payload kept, quieted. ones: its sign, all other bits ones."
     " positive: canonical without the sign. e4m3fn has one magnitude of NaN.",
+    formats.NAN_F8,
+    formats.NAN_CODE,
 )
-NAN_WIDE = _switch(
-    "nan_wide",
+NAN_WIDE = body_switch(
+    "convert.nan_wide",
     ("canonical", "payload", "ones", "positive"),
-    (NAN_WIDE_CODE,),
     "The number that an 8-bit NaN becomes. canonical: 0x7fc00000 with its sign. payload: its mantissa bits on top,"
     " quieted, with its sign. ones: 0x7fffffff with its sign. positive: 0x7fc00000.",
+    NAN_WIDE_CODE,
 )
-SATURATE_INFINITY = _switch(
-    "saturate_infinity",
+SATURATE_INFINITY = body_switch(
+    "convert.saturate_infinity",
     ("maximum", "infinity"),
-    (formats.SATURATION_INFINITY,),
     "What FP16_OVFL makes of an infinity on the way to e5m2: the largest number, or an infinity still.",
+    formats.SATURATION_INFINITY,
 )
-SMALL_FORMAT_NAN = _switch(
-    "small_format_nan",
+SMALL_FORMAT_NAN = body_switch(
+    "convert.small_format_nan",
     ("maximum", "positive", "zero"),
-    (formats.NO_INFINITY_SPECIALS,),
     "What a NaN becomes in 4 and 6 bits: the largest number with the NaN's sign, the largest positive number, or a zero"
     " with the NaN's sign.",
+    formats.NO_INFINITY_SPECIALS,
 )
-BF16_DENORMALS = _switch(
-    "bf16_denorm",
+BF16_DENORMALS = body_switch(
+    "convert.bf16_denorm",
     ("both", "each", "kept"),
-    (BF16_DENORM,),
     "How V_CVT_PK_BF16_F32 and V_CVT_SR_BF16_F32 follow MODE's f32 denormal field. both: denormal operands are flushed"
     " unless both bits are set. each: operands by the input bit, results by the output bit. kept: not at all.",
+    BF16_DENORM,
 )
-PACK_INTEGER = _switch(
-    "pack_integer",
+PACK_INTEGER = body_switch(
+    "convert.pack_integer",
     ("saturate", "low_bits"),
-    (SATURATED_PACK,),
     "What V_CVT_PK_U16_U32 and V_CVT_PK_I16_I32 make of numbers beyond 16 bits: the end of the range, or the low bits.",
+    SATURATED_PACK,
 )
-NORMALIZE = _switch(
-    "normalized",
+NORMALIZE = body_switch(
+    "convert.normalized",
     ("nearest", "f32", "half_up"),
-    (NORMALIZED,),
     "How the product with 32767 or 65535 becomes an integer. nearest: the exact product, ties to even. f32: the product"
     " rounded to f32 first. half_up: floor of the exact product plus a half.",
+    NORMALIZED,
 )
-PACK_BYTE = _switch(
-    "pack_byte",
+PACK_BYTE = body_switch(
+    "convert.pack_byte",
     ("truncate", "nearest", "mode"),
-    (BYTE_PACK,),
     "How V_CVT_PK_U8_F32 and V_CVT_PKACCUM_U8_F32 round: toward zero, to nearest even, or by MODE.",
+    BYTE_PACK,
 )
 
 

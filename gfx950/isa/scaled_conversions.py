@@ -42,7 +42,7 @@ from gfx950.lanes import (
     join,
     split,
 )
-from gfx950.models import Switch, switch
+from gfx950.models import body_switch
 
 SCALE = rule(
     "convert.scale",
@@ -74,36 +74,31 @@ RANDOM_SEQUENCE = rule(
 )
 
 
-def _switch(name: str, answers: tuple[str, ...], question: Rule, text: str) -> Switch:
-    """A question of this file; the first answer is the default."""
-    return switch(f"convert.{name}", answers[0], answers, text, rules=(question,), in_bodies=True)
-
-
-SCALE_NAN = _switch(
-    "scale_nan",
+SCALE_NAN = body_switch(
+    "convert.scale_nan",
     ("positive", "signed", "power"),
-    SCALE_ENDS,
     "What scale byte 255 is. positive: it makes a positive NaN. signed: it makes a NaN with the sign of the value."
     " power: it is 2^128.",
-)
-SCALE_ZERO = _switch(
-    "scale_zero",
-    ("power", "normal", "one"),
     SCALE_ENDS,
+)
+SCALE_ZERO = body_switch(
+    "convert.scale_zero",
+    ("power", "normal", "one"),
     "What scale byte 0 is: 2^-127, the smallest normal power 2^-126, or no scale at all.",
+    SCALE_ENDS,
 )
-SCALED_HALVES = _switch(
-    "scaled_halves",
+SCALED_HALVES = body_switch(
+    "convert.scaled_halves",
     ("mode", "kept"),
-    SCALE_MODE,
     "Whether denormal f16 and bf16 operands of V_CVT_SCALEF32_* are flushed by MODE (bf16 by the f32 field) or kept.",
-)
-SCALED_WIDE = _switch(
-    "scaled_wide",
-    ("mode", "nearest"),
     SCALE_MODE,
+)
+SCALED_WIDE = body_switch(
+    "convert.scaled_wide",
+    ("mode", "nearest"),
     "How f32, f16 and bf16 results of V_CVT_SCALEF32_* follow MODE. mode: f32 and f16 round by it, denormal results are"
     " flushed by it. nearest: to nearest even, denormals kept.",
+    SCALE_MODE,
 )
 TO_WIDE = (SCALE, SCALE_ENDS, SCALE_MODE, FLOAT_ROUND, FLOAT_DENORM)
 

@@ -37,7 +37,7 @@ from gfx950.lanes import (
     Mask,
     infinity_bits,
 )
-from gfx950.models import switch
+from gfx950.models import body_switch
 
 TO_INTEGER = (
     rule(
@@ -63,22 +63,18 @@ FLOOR_TO_INTEGER = rule(
     "V_CVT_FLR is floor(S0), V_CVT_RPI floor(S0 + 0.5) of the exact sum, so that halves go up (0.5 to 1, -0.5 to 0);"
     " MODE's rounding and denormal fields do not count: V_CVT_FLR of a negative denormal is -1.",
 )
-RPI_SUM = switch(
+RPI_SUM = body_switch(
     "valu.rpi_sum",
-    "exact",
     ("exact", "f32"),
     "Whether V_CVT_RPI_I32_F32 is the floor of the exact S0 + 0.5, or of that sum rounded to nearest in f32: then"
     " 0.49999997 gives 1.",
-    rules=(FLOOR_TO_INTEGER,),
-    in_bodies=True,
+    FLOOR_TO_INTEGER,
 )
-FLOOR_DENORMALS = switch(
+FLOOR_DENORMALS = body_switch(
     "valu.flr_denorm",
-    "kept",
     ("kept", "mode"),
     "Whether V_CVT_FLR_I32_F32 keeps denormals, so that negative ones give -1, or flushes them by MODE.",
-    rules=(FLOOR_TO_INTEGER,),
-    in_bodies=True,
+    FLOOR_TO_INTEGER,
 )
 FRACTION = rule(
     "valu.fract",

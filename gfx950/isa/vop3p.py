@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gfx950.evidence import Evidence, Rule, rule
+from gfx950.evidence import Evidence, rule
 from gfx950.formats import BF16, Format
 from gfx950.formats import F16 as F16_FORMAT
 from gfx950.isa.conversions import half, widened
@@ -25,7 +25,7 @@ from gfx950.isa.lane_arithmetic import (
 from gfx950.isa.registry import Bf16Pair, F16Pair, Mixed, vop2, vop3p
 from gfx950.isa.vop3 import MINIMUM_MAXIMUM, maximum, minimum
 from gfx950.lanes import B32, F16, F32, F64, FLOAT_NAN, I16, I32, I64, U16, U32, U64, fma, join, split
-from gfx950.models import Switch, switch
+from gfx950.models import body_switch
 
 PACKED_NEG = rule(
     "valu.packed_integer_neg",
@@ -77,42 +77,37 @@ DOT_F16 = (DOT_ORDER, DOT_F16_INPUTS, DOT_DENORM, DOT_NAN, FLOAT_NAN)
 DOT_BF16 = (DOT_ORDER, DOT_BF16_INPUTS, DOT_DENORM, DOT_NAN, FLOAT_NAN)
 
 
-def _switch(name: str, answers: tuple[str, ...], question: Rule, text: str) -> Switch:
-    """A question of this file; the first answer is the default."""
-    return switch(f"valu.{name}", answers[0], answers, text, rules=(question,), in_bodies=True)
-
-
-SUM_ORDER = _switch(
-    "dot_float_order",
+SUM_ORDER = body_switch(
+    "valu.dot_float_order",
     ("manual", "accumulator_first", "high_first", "products_first", "exact"),
-    DOT_ORDER,
     "How a float dot product adds. manual: the order of its pseudo-code, every sum rounded. accumulator_first: low"
     " product to the accumulator, then the high one, in all. high_first: the high one first. products_first: the two"
     " products, then the accumulator, in all. exact: one rounding of the exact sum of all three.",
+    DOT_ORDER,
 )
-BF16_FACTORS = _switch(
-    "dot_bf16_inputs",
+BF16_FACTORS = body_switch(
+    "valu.dot_bf16_inputs",
     ("kept", "flushed"),
-    DOT_BF16_INPUTS,
     "Whether bf16 subnormal operands of float dot products keep their value or are zeros.",
+    DOT_BF16_INPUTS,
 )
-SUM_DENORMALS = _switch(
-    "dot_float_denorm",
+SUM_DENORMALS = body_switch(
+    "valu.dot_float_denorm",
     ("flushed", "kept"),
-    DOT_DENORM,
     "Whether f32 denormals of the accumulator and of the sums of float dot products are zeros or kept.",
+    DOT_DENORM,
 )
-FACTOR_NAN = _switch(
-    "dot_float_nan",
+FACTOR_NAN = body_switch(
+    "valu.dot_float_nan",
     ("canonical", "payload"),
-    DOT_NAN,
     "Whether a 16-bit NaN operand of a float dot product is 0x7fc00000 with its sign, or keeps its payload, quieted.",
+    DOT_NAN,
 )
-NEGATED_ACCUMULATORS = _switch(
-    "dot2_neg",
+NEGATED_ACCUMULATORS = body_switch(
+    "valu.dot2_neg",
     ("f16", "both", "neither"),
-    DOT_NEG,
     "Which of V_DOT2_F32_F16 and V_DOT2_F32_BF16 have their accumulator negated by NEG[2].",
+    DOT_NEG,
 )
 MIX = (
     rule(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,12 +12,12 @@ import numpy as np
 from emu.engines import ENGINES
 from emu.errors import CodeObjectError, EmulatorError
 from gfx950 import terminal
-from gfx950.evidence import LEVELS, Evidence
+from gfx950.evidence import LEVELS, Evidence, Rule
 
 if TYPE_CHECKING:
     from emu.code_object import CodeObject
     from emu.contained_rules import KernelEvidence
-    from emu.dispatch import Device, LaunchableKernel, Module, RunReport
+    from emu.dispatch import Device, Module, RunReport
     from emu.elf_image import Code
     from emu.geometry import Geometry
     from emu.kernel_metadata import Kernel
@@ -168,16 +169,18 @@ def run(
     arguments = [parse_argument(text) for text in texts]
     check_arguments(kernel, arguments)
     if require is not None:
-        _refuse_below(module[kernel.name], Evidence[require], code_object, "so it was not run")
+        found = module[kernel.name].evidence()
+        refuse_below(Evidence[require], kernel.name, found, "so it was not run", _question(code_object, kernel.name))
     for sentence in kernel.disagreements:
         click.echo(f"note: {sentence}", err=True)
     written = outputs(arguments)
     with written_together(written):
         values = [_mapped(module.device, a) for a in arguments]
         report = _launched(module, kernel, geometry, values, dynamic_lds, hidden)
+        found = module[kernel.name].evidence()
         if require is not None:
-            _refuse_below(module[kernel.name], Evidence[require], code_object, "as its run showed; nothing was written")
-    found = module[kernel.name].evidence()
+            outcome = "as its run showed; nothing was written"
+            refuse_below(Evidence[require], kernel.name, found, outcome, _question(code_object, kernel.name))
     files = [str(path) for path in written]
     if as_json:
         terminal.show_json("gfx950.run/1", _document(kernel, engine, report, found, files))
@@ -233,15 +236,17 @@ def _mapped(device: Device, argument: RunArgument) -> Any:
     return device.map(argument.value, name=f"--arg {argument.text}{note}", writable=writable)
 
 
-def _refuse_below(kernel: LaunchableKernel, level: Evidence, path: str, outcome: str) -> None:
-    """A usage error that lists what is too weak, with the instructions that rest on it."""
+def refuse_below(
+    level: Evidence, kernel: str, found: KernelEvidence, outcome: str, question: str, own: Iterable[Rule] = ()
+) -> None:
+    """A usage error that lists what is too weak, with the instructions that rest on it. outcome: what follows for the
+    kernel. question: the command that lists all. own: rules of no instruction."""
     from emu.contained_rules import refusal
 
-    name = kernel.kernel.name
-    if reasons := refusal(kernel.evidence(), level):
+    if reasons := refusal(found, level, own):
         listed = "\n".join("\n".join(terminal.wrap(reason, "  ")) for reason in reasons)
-        more = f"{_question(path, name)} lists all that it rests on"
-        raise click.UsageError(f"{name} rests on less than `{level.name}`, {outcome}:\n{listed}\n{more}")
+        more = f"{question} lists all that it rests on"
+        raise click.UsageError(f"{kernel} rests on less than `{level.name}`, {outcome}:\n{listed}\n{more}")
 
 
 def _question(path: str, kernel: str) -> str:

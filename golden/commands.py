@@ -13,11 +13,11 @@ from typing import Any
 import click
 
 from codegen.kernel_package import KernelPackage, case_inputs, kernel_names, kernel_package
-from emu.contained_rules import refusal
+from emu.commands import refuse_below
 from emu.dispatch import RunOptions
 from emu.engines import ENGINES
 from gfx950.evidence import LEVELS, Evidence
-from gfx950.terminal import NearestGroup, show_json, table, wrap
+from gfx950.terminal import NearestGroup, show_json, table
 from golden.check import (
     CaseResult,
     check_case,
@@ -88,7 +88,8 @@ def check(
     """
     package = kernel_package(kernel)
     if require is not None:
-        _refuse_below(kernel, Evidence[require])
+        found, question = kernel_evidence(kernel), f"`gfx950 evidence {kernel}`"
+        refuse_below(Evidence[require], kernel, found, "so it was not run", question, own_rules(kernel))
     options = _options(engine, threads)
     chosen = _chosen(package, cases)
     start = time.perf_counter()
@@ -108,14 +109,6 @@ def check(
         _print(evidence_lines(kernel, evidence))
         _print(change_lines(results))
     sys.exit(_exit_code(results))
-
-
-def _refuse_below(kernel: str, level: Evidence) -> None:
-    """A usage error that lists what is too weak, with the instructions that rest on it."""
-    if reasons := refusal(kernel_evidence(kernel), level, own_rules(kernel)):
-        listed = "\n".join("\n".join(wrap(reason, "  ")) for reason in reasons)
-        more = f"`gfx950 evidence {kernel}` lists all that it rests on"
-        raise click.UsageError(f"{kernel} rests on less than `{level.name}`, so it was not run:\n{listed}\n{more}")
 
 
 def _agree(results: Sequence[CaseResult]) -> str:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 L = TypeVar("L", bound=Lanes)
 
 SCALAR_LOAD = "a scalar load reads"  # how its fault begins
-LDS_RANGE = rule(
+rule(
     "lds.range",
     Evidence.spec,
     "CDNA4 ISA 3.6.1, 3.6.5",

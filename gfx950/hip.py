@@ -110,11 +110,12 @@ class Hip:
         the system does not say."""
         name = ctypes.create_string_buffer(256)
         self._ask("hipDeviceGetName", name, ctypes.c_int(len(name)), ctypes.c_int(0))
+        runtime, driver = self._version("hipRuntimeGetVersion"), self._version("hipDriverGetVersion")
         return {
             "name": name.value.decode(errors="replace"),
             "architecture": _architecture(),
             "rocm": _first_line(Path(os.environ.get("ROCM_PATH", "/opt/rocm")) / ".info" / "version"),
-            "driver": f"HIP runtime {self._version('hipRuntimeGetVersion')}, driver {self._version('hipDriverGetVersion')}",
+            "driver": f"HIP runtime {runtime}, driver {driver}",
             "firmware": _firmware(),
         }
 

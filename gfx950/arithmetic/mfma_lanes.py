@@ -4,8 +4,8 @@ A `Value` stands for a scalar or for a vector of 16 while a function is being wr
 instructions. Python's own loops and calls are gone by then, so that formats and sizes are constants; `loop`, `branch`
 and `switch` write what is decided when the function runs. Integers mix in as constants. On vectors operators are
 lane-wise, comparisons give masks; `>>` is arithmetic, comparisons are signed, shift counts must be below the width.
-No operation here rounds but `*`, `+`, `-` on floats, `fused`, `narrow`, and `to_f32` of more than 24 bits (nearest
-even), and none is contracted or reordered.
+No operation here rounds but `*`, `+`, `-` on floats, `fused`, and `to_f32` of more than 24 bits (nearest even), and
+none is contracted or reordered.
 """
 
 from __future__ import annotations
@@ -150,7 +150,6 @@ def _convert(element: Any, instruction: str, value: Value) -> Value:
 
 truncate_i32 = partial(_convert, I32, "fptosi")  # toward zero; the value must fit
 to_f32 = partial(_convert, F32, "sitofp")
-narrow = partial(_convert, F32, "fptrunc")
 widen_i64 = partial(_convert, I64, "sext")
 low_i32 = partial(_convert, I32, "trunc")
 bits_f32 = partial(_convert, F32, "bitcast")
@@ -235,7 +234,6 @@ def _call(name: str, *values: Value) -> Value:
     return Value(builder, builder.call(function, [value.llvm for value in values]))
 
 
-floor = partial(_call, "llvm.floor")
 magnitude = partial(_call, "llvm.fabs")
 fused = partial(_call, "llvm.fma")  # a * b + c, rounded once
 

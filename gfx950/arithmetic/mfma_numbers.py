@@ -14,6 +14,7 @@ from gfx950.arithmetic.mfma_shapes import SHAPES, kind_of
 from gfx950.arithmetic.mfma_switches import GroupRule
 
 KINDS = ("f8f6f4", "f8", "f16")  # of group steps
+RULE_NUMBERS = len(GroupRule._fields)
 # Above what a native's parameters hold, n asks the general group functions for a sample of D: the elements whose row
 # and column sum to a multiple of n. A fit looks at samples first.
 SAMPLE_SHIFT = 32
@@ -52,7 +53,6 @@ class QuestionNumbers(NamedTuple):
 
 QUESTIONS_AT = len(ShapeNumbers._fields)
 RULES_AT = QUESTIONS_AT + len(QuestionNumbers._fields)
-NUMBERS = RULES_AT + 2 * len(GroupRule._fields)
 
 
 def shape_numbers(name: str) -> ShapeNumbers:

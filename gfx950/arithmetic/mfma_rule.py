@@ -14,6 +14,7 @@ from gfx950.arithmetic.mfma_models import ELEMENTS, FIELD_BITS
 from gfx950.arithmetic.mfma_numbers import (
     PRODUCT_RULE_AT,
     QUESTIONS_AT,
+    RULE_NUMBERS,
     RULES_AT,
     SAMPLE_SHIFT,
     ProductNumbers,
@@ -728,7 +729,7 @@ def run_of(numbers: Any, parameters: int, shape: Any, questions: Any, format_a: 
         bits = max(a_bits, b_bits) if questions.mixed_formats == MixedFormats.wider else min(a_bits, b_bits)
         narrow = int(bits < 8)
     block_sum = int(questions.scale_entry != 0)
-    rule = rule_of(numbers, RULES_AT + 19 * narrow, SCALE_BLOCK if block_sum else LONGEST)
+    rule = rule_of(numbers, RULES_AT + RULE_NUMBERS * narrow, SCALE_BLOCK if block_sum else LONGEST)
     depth = shape.depth * (1 + (shape.sparse & int(questions.sparse_order == SparseOrder.expanded)))
     return Run(
         rule,

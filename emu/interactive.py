@@ -236,6 +236,8 @@ def convert(kind: type[L], value: Any, engine: NumpyEngine) -> L:
 
 def _array(kind: type[Lanes], value: Any) -> NDArray[Any]:
     array = np.asarray(value)
+    if not array.dtype.isnative:  # the bits are read as they are
+        array = array.astype(array.dtype.newbyteorder("="))
     if array.ndim == 0:
         array = array.reshape(1)
     if array.shape not in ((1,), (LANES,)):
@@ -296,6 +298,8 @@ class InteractiveInstruction:
         except TypeError as error:
             raise TypeError(f"{self.__name__}{self.__signature__}: {error}") from None
         bound.apply_defaults()
+        if mode is not None and not isinstance(mode, Mode):
+            raise TypeError(f"{self.__name__}: mode= takes gfx950.lanes.Mode(...) or None, got {type(mode).__name__}")
         engine = NumpyEngine(mode)
         if self.instruction.packed:
             return _run_packed(self.instruction, bound.arguments, engine)

@@ -13,7 +13,16 @@ from emu.interactive import instruction
 from emu.matrix_registers import lane_value, operand_layout, pack, unpack, words_of
 from gfx950.lanes import LANES, Lanes, Mode, Words
 from gfx950.layouts import FORMAT_BITS, MatrixInstruction, OperandLayout, matrix_instruction
-from gfx950.matrix_elements import Codes, compress, element_kind, from_codes, to_codes
+from gfx950.matrix_elements import (
+    Codes,
+    as_array,
+    check_mode,
+    compress_dense,
+    element_kind,
+    from_codes,
+    further_operands,
+    to_codes,
+)
 from gfx950.models import Model, using
 
 ONE = 127  # the E8M0 code of 1
@@ -66,6 +75,8 @@ def mfma(
     array([4., 5., 6., 0., 1., 2., 3., 4.], dtype=float32)
     """
     shape = matrix_instruction(mnemonic)
+    check_mode(mode)
+    _check_fields(mnemonic, {"cbsz": cbsz, "abid": abid, "blgp": blgp}, op_sel)
     call = _Call(shape, a_format, b_format, codes, _index_set(shape, cbsz, abid), op_sel)
     as_registers = call.result_in_registers(a, b)
     fields = _fields(shape, call, {"cbsz": cbsz, "abid": abid, "blgp": blgp})
@@ -122,7 +133,7 @@ def from_registers(
     as codes, and with codes=True all do (uint64). registers: a lane value, or uint32 of (registers, 64).
     """
     where = operand_layout(mnemonic, operand, a_format, b_format, op_sel)
-    words = registers if isinstance(registers, np.ndarray) else words_of(registers)
+    words = _words_in(where, registers)
     _check_registers(where, words)
     found = _squeezed(where, unpack(where, words))
     return found if codes else from_codes(element_kind(mnemonic, operand, a_format, b_format), found)
@@ -132,7 +143,20 @@ def is_registers(value: Any, where: OperandLayout) -> bool:
     """Whether a value is registers: a lane value, or uint32 of (..., registers, 64)."""
     if isinstance(value, Lanes | Words):
         return True
-    return isinstance(value, np.ndarray) and value.dtype == np.uint32 and value.shape[-2:] == (where.registers, LANES)
+    is_words = isinstance(value, np.ndarray) and value.dtype.newbyteorder("=") == np.uint32
+    return is_words and value.shape[-2:] == (where.registers, LANES)
+
+
+def _words_in(where: OperandLayout, registers: Any) -> NDArray[Any]:
+    """The words of registers in either form. Raises TypeError for what is neither."""
+    if isinstance(registers, Lanes | Words):
+        return words_of(registers)
+    if isinstance(registers, np.ndarray):
+        return as_array(registers)
+    raise TypeError(
+        f"{where.operand} of {where.mnemonic} as registers is a lane value or a numpy array of uint32"
+        f" ({where.registers}, {LANES}), got {type(registers).__name__}"
+    )
 
 
 @dataclass(frozen=True)
@@ -157,7 +181,7 @@ class _Call:
         """An operand in registers, (..., registers, 64)."""
         where = self.layout(operand)
         if is_registers(value, where):
-            words = value if isinstance(value, np.ndarray) else words_of(value)
+            words = _words_in(where, value)
             _check_registers(where, words, 8 if self.shape.has_formats and operand in "AB" else where.registers)
             return words
         kind = element_kind(self.shape.mnemonic, operand, self.a_format, self.b_format)
@@ -169,15 +193,8 @@ class _Call:
 
     def compressed(self, a: Any) -> tuple[Any, Any]:
         """The stored elements of a dense A, and their index, as codes."""
-        mnemonic, m, k = self.shape.mnemonic, self.shape.m, self.shape.k
-        kind = element_kind(mnemonic, "A")
-        dense = to_codes(kind, a, self.codes)
-        if dense.shape[-2:] != (m, k):
-            raise ValueError(
-                f"A of {mnemonic} without index= is dense and has shape {(m, k)}, got an array of {dense.shape};"
-                f" stored elements {(m, k // 2)} need index={(m, k // 2)}"
-            )
-        stored, index = compress(kind, dense)
+        dense = to_codes(element_kind(self.shape.mnemonic, "A"), a, self.codes)
+        stored, index = compress_dense(self.shape, dense)
         return lane_value(pack(self.layout("A"), stored[..., None, :, :])), index
 
     def result_in_registers(self, a: Any, b: Any) -> bool:
@@ -190,7 +207,13 @@ class _Call:
 
     def ordered(self, words: dict[str, NDArray[np.uint32]]) -> list[Any]:
         """Lane values in the order of the instruction's operands, all with the same leading dimensions."""
-        leading = np.broadcast_shapes(*(w.shape[:-2] for w in words.values()))
+        try:
+            leading = np.broadcast_shapes(*(w.shape[:-2] for w in words.values()))
+        except ValueError:
+            counts = ", ".join(f"{operand} {w.shape[:-2]}" for operand, w in words.items())
+            raise ValueError(
+                f"{self.shape.mnemonic}: the dimensions in front of the operands must be alike or 1, got {counts}"
+            ) from None
         order = ("A", "B", "index", "C") if self.shape.sparse else tuple(words)
         return [lane_value(np.broadcast_to(words[o], (*leading, *words[o].shape[-2:]))) for o in order]
 
@@ -201,15 +224,26 @@ class _Call:
 
 def _others(shape: MatrixInstruction, given: dict[str, Any]) -> dict[str, Any]:
     """The operands that this instruction has beside A, B and C. Raises ValueError for those it does not have."""
-    wanted = ("scaleA", "scaleB") if shape.has_scales else ("index",) if shape.sparse else ()
-    names = {"scaleA": "scale_a", "scaleB": "scale_b", "index": "index"}
-    for operand, value in given.items():
-        if value is not None and operand not in wanted:
-            kind = "sparse" if operand == "index" else "scaled"
-            raise ValueError(f"{shape.mnemonic} is not {kind}: drop {names[operand]}=")
+    wanted = further_operands(shape, given)
     if shape.sparse and given["index"] is None:
         raise ValueError(f"{shape.mnemonic}: A as registers holds stored elements and needs index=")
     return {operand: ONE if given[operand] is None else given[operand] for operand in wanted}
+
+
+_FIELD_ENDS = {"cbsz": 7, "abid": 15, "blgp": 7}  # their bits in the encoding of VOP3P-MAI
+
+
+def _check_fields(mnemonic: str, given: dict[str, Any], op_sel: Any) -> None:
+    """Raises TypeError for fields that are no whole numbers, ValueError for those that the encoding cannot hold."""
+    for name, value in given.items():
+        if not isinstance(value, int | np.integer):
+            raise TypeError(f"{mnemonic}: {name} is a whole number, got {value!r}")
+        if not 0 <= value <= _FIELD_ENDS[name]:
+            raise ValueError(f"{mnemonic}: {name}={value} does not fit the encoding; give 0 to {_FIELD_ENDS[name]}")
+    if not isinstance(op_sel, tuple) or len(op_sel) != 2 or not all(isinstance(n, int) for n in op_sel):
+        raise TypeError(
+            f"{mnemonic}: op_sel is a pair of whole numbers, the bytes of scaleA and scaleB, got {op_sel!r}"
+        )
 
 
 def _index_set(shape: MatrixInstruction, cbsz: int, abid: int) -> int:

@@ -41,7 +41,7 @@ def element_of_slot(where: OperandLayout) -> NDArray[np.intp]:
 def pack(where: OperandLayout, codes: Codes) -> Registers:
     """The registers that hold an operand; bits that belong to no element are 0."""
     leading = codes.shape[:-3]
-    items = codes.reshape(*leading, -1)[..., element_of_slot(where)]
+    items = codes.reshape(*leading, where.blocks * where.rows * where.cols)[..., element_of_slot(where)]
     words = np.zeros((*leading, where.registers, LANES), np.uint64)
     for item in range(where.items):
         register, low = divmod(where.first_bit + item * where.element_bits, REGISTER_BITS)

@@ -6,6 +6,7 @@ A code is the bits of one element as a non-negative integer.
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gfx950.formats import BF16, E2M1, E2M3, E3M2, E4M3FN, E5M2, F16, F32, Format
-from gfx950.layouts import INDEX_BITS, matrix_instruction
+from gfx950.lanes import Mode
+from gfx950.layouts import INDEX_BITS, MatrixInstruction, matrix_instruction
 
 Codes = NDArray[np.uint64]
 STORED_OF_FOUR = 2  # elements of every four k that a sparse A can hold
@@ -107,12 +109,17 @@ def to_codes(kind: ElementKind, matrix: Any, codes: bool = False) -> Codes:
 
 
 def as_array(matrix: Any) -> NDArray[Any]:
-    """A numpy array of what is array-like; a CPU tensor of torch, of any type, with its bits."""
+    """A numpy array of what is array-like, in this machine's byte order; a CPU tensor of torch, of any type, with its
+    bits. Raises TypeError for a tensor whose memory does not hold its elements one by one."""
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(matrix, torch.Tensor):
-        return np.asarray(matrix)
+        array = np.asarray(matrix)
+        return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+    if matrix.is_nested or matrix.layout is not torch.strided or matrix.device.type != "cpu":
+        kind = "nested" if matrix.is_nested else f"{matrix.layout} on {matrix.device}"
+        raise TypeError(f"a tensor must be dense and on the CPU, got {kind}; give tensor.to_dense().cpu()")
     name = str(matrix.dtype).removeprefix("torch.")
-    tensor = matrix.detach().contiguous()
+    tensor = matrix.detach().resolve_conj().resolve_neg().contiguous()
     if hasattr(np, name):
         return np.asarray(tensor.numpy())
     import ml_dtypes
@@ -138,7 +145,8 @@ def _in_range(kind: ElementKind, array: NDArray[Any], low: int, high: int, what:
 
 
 def _rounded(kind: ElementKind, array: NDArray[Any]) -> Codes:
-    if not (array.dtype.kind in "iub" or (array.dtype.kind in "fV" and array.dtype.itemsize <= 8)):
+    is_number = array.dtype.kind in "fV" and array.dtype.itemsize <= 8 and array.dtype.names is None
+    if not (array.dtype.kind in "iub" or is_number):
         raise TypeError(f"{kind.name} takes numbers of at most 64 bits, got {array.dtype}")
     if array.dtype.kind in "iu" and ((array > 1 << 53) | (array < -(1 << 53))).any():
         raise ValueError(f"{kind.name} takes integers up to 2^53 as numbers; with codes=True integers are codes")
@@ -165,7 +173,40 @@ def from_codes(kind: ElementKind, codes: Codes) -> NDArray[Any]:
     return codes.astype(np.uint8) if kind.form is None else kind.form.decode(codes)
 
 
+# ---- operands of a call ----------------------------------------------------------------------------------------------
+
+_NAMES = {"scaleA": "scale_a", "scaleB": "scale_b", "index": "index"}
+
+
+def further_operands(shape: MatrixInstruction, given: Mapping[str, Any]) -> tuple[str, ...]:
+    """The operands of an instruction beside A, B and C. Raises ValueError where one that it does not have is `given`,
+    which is by operand, None where there is none."""
+    wanted = ("scaleA", "scaleB") if shape.has_scales else ("index",) if shape.sparse else ()
+    for operand, value in given.items():
+        if value is not None and operand not in wanted:
+            kind = "sparse" if operand == "index" else "scaled"
+            raise ValueError(f"{shape.mnemonic} is not {kind}: drop {_NAMES[operand]}=")
+    return wanted
+
+
+def check_mode(mode: Any) -> None:
+    """Raises TypeError for what is neither None nor the fields of MODE."""
+    if mode is not None and not isinstance(mode, Mode):
+        raise TypeError(f"mode= takes gfx950.lanes.Mode(...) or None, got {type(mode).__name__}")
+
+
 # ---- sparse ----------------------------------------------------------------------------------------------------------
+
+
+def compress_dense(shape: MatrixInstruction, dense: Codes) -> tuple[Codes, Codes]:
+    """`compress` of a sparse instruction's dense A, (..., m, k). Raises ValueError for another shape."""
+    m, k = shape.m, shape.k
+    if dense.shape[-2:] != (m, k):
+        raise ValueError(
+            f"A of {shape.mnemonic} without index= is dense and has shape {(m, k)}, got an array of {dense.shape};"
+            f" stored elements {(m, k // 2)} need index={(m, k // 2)}"
+        )
+    return compress(element_kind(shape.mnemonic, "A"), dense)
 
 
 def compress(kind: ElementKind, dense: Codes) -> tuple[Codes, Codes]:

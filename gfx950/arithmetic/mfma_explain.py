@@ -7,6 +7,7 @@ table.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -35,7 +36,15 @@ from gfx950.arithmetic.mfma_switches import (
 from gfx950.formats import NanKind
 from gfx950.lanes import LANES, Mode
 from gfx950.layouts import SCALE_BLOCK, MatrixInstruction, Slot, layout, matrix_instruction
-from gfx950.matrix_elements import Codes, ElementKind, compress, element_kind, to_codes
+from gfx950.matrix_elements import (
+    Codes,
+    ElementKind,
+    check_mode,
+    compress_dense,
+    element_kind,
+    further_operands,
+    to_codes,
+)
 from gfx950.models import Model, find_model
 
 ZERO = Fraction(0)
@@ -577,6 +586,8 @@ def explain(
     Raises as `emu.mfma` does, and IndexError for an element that D does not have.
     """
     shape = matrix_instruction(mnemonic)
+    check_mode(mode)
+    row, col, block = (operator.index(place) for place in (row, col, block))
     if not (0 <= row < shape.m and 0 <= col < shape.n and 0 <= block < shape.blocks):
         raise IndexError(
             f"D of {mnemonic} is {shape.m} x {shape.n} in {shape.blocks} block(s); it has no [{row}][{col}] in block"
@@ -586,6 +597,7 @@ def explain(
     view = MfmaModel.of(found)
     element = _Element(shape, row, col, block, (a_format, b_format), codes)
     given = {"scaleA": scale_a, "scaleB": scale_b, "index": index}
+    further_operands(shape, given)
     rule, class_name, steps, result = element.told(a, b, c, given, view, mode or Mode())
     return Explanation(mnemonic, row, col, block, found.name, class_name, rule, tuple(steps), result)
 
@@ -651,8 +663,10 @@ class _Element:
             a_row = [int(code) for code in self._operand("A", a)[self.row]]
             return a_row, b_column, list(range(len(a_row)))
         if index is None:
-            kind = self._kind("A")
-            stored, places = compress(kind, to_codes(kind, a, self.codes))
+            dense = to_codes(self._kind("A"), a, self.codes)
+            stored, places = compress_dense(self.shape, dense)
+            if dense.ndim != 2:
+                raise ValueError(f"A of {self.shape.mnemonic} is one matrix here, got an array of {dense.shape}")
         else:
             stored, places = self._operand("A", a), self._operand("index", index)
         a_row = [int(code) for code in stored[self.row]]

@@ -4,7 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from emu import mfma, to_numpy, u32, u64
+from emu import f32, mfma, to_numpy, u32, u64
 from emu.interactive import instruction
 from emu.interactive_matrix import from_registers, to_registers
 from emu.matrix_registers import operand_layout, pack, unpack
@@ -343,3 +343,72 @@ def test_what_does_not_fit_is_refused(call, kind, text):
     with pytest.raises(kind) as caught:
         call()
     assert text in str(caught.value)
+
+
+# ---- hostile arrays and fields ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("mnemonic", "dtype"), [
+    ("v_mfma_f32_16x16x32_f16", "f2"), ("v_mfma_f32_16x16x4_f32", "f4"), ("v_mfma_f64_16x16x4_f64", "f8"),
+])  # fmt: skip
+def test_arrays_of_the_other_byte_order_are_the_same_numbers(mnemonic, dtype):
+    shape = matrix_instruction(mnemonic)
+    a = (np.arange(shape.m * shape.k).reshape(shape.m, shape.k) % 13 - 5).astype(f"<{dtype}")
+    b = (np.arange(shape.k * shape.n).reshape(shape.k, shape.n) % 7 - 2).astype(f"<{dtype}")
+    c = np.arange(shape.m * shape.n).reshape(shape.m, shape.n).astype("<f8" if dtype == "f8" else "<f4")
+    swapped = [array.astype(array.dtype.newbyteorder(">")) for array in (a, b, c)]
+    np.testing.assert_array_equal(mfma(mnemonic, *swapped), a.astype(float) @ b + c)
+
+
+def test_integers_codes_and_registers_of_the_other_byte_order():
+    ones = np.ones((16, 64), np.int8)
+    c = np.arange(256, dtype=">i4").reshape(16, 16)
+    np.testing.assert_array_equal(mfma("v_mfma_i32_16x16x64_i8", ones, ones.T, c), 64 + np.arange(256).reshape(16, 16))
+    name = "v_mfma_f32_16x16x32_bf16"
+    words = np.arange(256, dtype=np.uint32).reshape(4, 64) << 16
+    np.testing.assert_array_equal(mfma(name, words.astype(">u4"), words), mfma(name, words, words))
+    np.testing.assert_array_equal(from_registers(name, "A", words.astype(">u4")), from_registers(name, "A", words))
+    np.testing.assert_array_equal(to_numpy(f32(np.array([1.5], ">f4"))), 1.5)
+
+
+def test_strided_read_only_and_empty_arrays():
+    name = "v_mfma_f32_16x16x32_bf16"
+    a = np.arange(32 * 64).reshape(32, 64)[::-2, ::2] % 5
+    a.flags.writeable = False
+    np.testing.assert_array_equal(mfma(name, a, np.eye(32, 16)), a[:, :16])
+    assert mfma(name, np.zeros((0, 16, 32)), np.zeros((32, 16))).shape == (0, 16, 16)
+
+
+BF16, SPARSE, SCALED = "v_mfma_f32_16x16x32_bf16", "v_smfmac_f32_16x16x64_f16", "v_mfma_scale_f32_16x16x128_f8f6f4"
+
+
+@pytest.mark.parametrize(("call", "kind", "text"), [
+    (lambda: mfma(BF16, np.zeros((2, 16, 32)), np.zeros((3, 32, 16))), ValueError, r"in front.*A \(2,\), B \(3,\)"),
+    (lambda: mfma(BF16, np.zeros((16, 32), [("x", "f4")]), 0), TypeError, "A of .* takes numbers"),
+    (lambda: mfma(BF16, 0, 0, cbsz=-1), ValueError, "cbsz=-1 does not fit the encoding; give 0 to 7"),
+    (lambda: mfma(BF16, 0, 0, cbsz=10**30), ValueError, "give 0 to 7"),
+    (lambda: mfma(SPARSE, 0, 0, cbsz=99), ValueError, "cbsz=99 does not fit"),
+    (lambda: mfma(SPARSE, 0, 0, abid=1.5), TypeError, "abid is a whole number, got 1.5"),
+    (lambda: mfma("v_mfma_f64_16x16x4_f64", 0, 0, blgp=8), ValueError, "blgp=8 does not fit"),
+    (lambda: mfma(SCALED, 0, 0, op_sel=(1,)), TypeError, r"op_sel is a pair of whole numbers.*got \(1,\)"),
+    (lambda: mfma(SCALED, 0, 0, op_sel=(0, 1, 2)), TypeError, "op_sel is a pair"),
+    (lambda: mfma(SCALED, 0, 0, op_sel=None), TypeError, "op_sel is a pair"),
+    (lambda: mfma(BF16, 0, 0, mode={}), TypeError, "mode= takes gfx950.lanes.Mode.*got dict"),
+    (lambda: instruction("v_add_f32")(1.0, 2.0, mode=3), TypeError, "v_add_f32: mode= takes .*got int"),
+    (lambda: from_registers(BF16, "A", [1]), TypeError, r"A of .* uint32 \(4, 64\), got list"),
+    (lambda: mfma(SPARSE, 0, 0, index=np.nan), TypeError, "index takes integer codes, got float64"),
+])  # fmt: skip
+def test_hostile_fields_are_refused(call, kind, text):
+    with pytest.raises(kind, match=text):
+        call()
+
+
+def test_tensors_without_elements_in_memory_are_refused():
+    torch = pytest.importorskip("torch")
+    for tensor in (torch.eye(16, 32).to_sparse(), torch.ones((16, 32), device="meta", dtype=torch.bfloat16)):
+        with pytest.raises(TypeError, match=r"A of .*dense and on the CPU.*tensor.to_dense\(\).cpu\(\)"):
+            mfma(BF16, tensor, 0)
+    conjugate = torch.full((16, 32), 1 + 2j).conj()
+    with pytest.raises(TypeError, match=r"A of .* takes numbers .*complex64"):
+        mfma(BF16, conjugate, 0)
+    assert mfma(BF16, conjugate.imag, np.eye(32, 16))[0, 0] == -2

@@ -255,3 +255,25 @@ def test_elements_that_are_not_there():
         explain("v_mfma_f32_16x16x16_f16", [1, 2, 3], 0)
     with pytest.raises(ValueError, match="there is no model 'cdna9'"):
         explain("v_mfma_f32_16x16x16_f16", 0, 0, model="cdna9")
+
+
+DENSE, SPARSE = "v_mfma_f32_16x16x32_bf16", "v_smfmac_f32_16x16x64_f16"
+
+
+@pytest.mark.parametrize(("call", "kind", "text"), [
+    (lambda: explain(DENSE, 0, 0, 0, 1.5), TypeError, "integer"),
+    (lambda: explain(DENSE, 0, 0, 0, "a"), TypeError, "integer"),
+    (lambda: explain(DENSE, 0, 0, mode="x"), TypeError, "mode= takes gfx950.lanes.Mode"),
+    (lambda: explain(DENSE, 0, 0, index=np.zeros((16, 16), int)), ValueError, "is not sparse: drop index="),
+    (lambda: explain(DENSE, 0, 0, scale_a=127), ValueError, "is not scaled: drop scale_a="),
+    (lambda: explain(SPARSE, 1.0, 0), ValueError, r"is dense and has shape \(16, 64\), got an array of \(\)"),
+    (lambda: explain(SPARSE, np.zeros((16, 32)), 0), ValueError, r"stored elements \(16, 32\) need index="),
+    (lambda: explain(SPARSE, np.zeros((2, 16, 64)), 0), ValueError, "one matrix here"),
+])  # fmt: skip
+def test_what_mfma_refuses_is_refused_here(call, kind, text):
+    with pytest.raises(kind, match=text):
+        call()
+
+
+def test_a_row_may_be_any_whole_number():
+    assert explain(DENSE, np.eye(16, 32), np.eye(32, 16), 0, True, np.int64(1)).result == 0x3F800000

@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from codegen.kernels.probes import lds, lds_clocks
+from codegen.kernels.probes import fit_clocks, lds, lds_clocks
 from codegen.kernels.probes.capture import Origin, entry_of, make
 from codegen.kernels.probes.fit import Evidence
 from codegen.kernels.probes.fit_confirm import FAMILIES
@@ -371,6 +371,8 @@ def test_a_capture_of_the_emulator_tells_no_time():
     capture = captured(Origin("emulator", "gfx950 1"), wanted=("P14/pairs/ds_read_b32", "P14/strides/ds_read_b32"))
     assert [report.text for report in lds_clocks.phase_reports(capture)] == ["ds_read_b32: no timing"]
     assert lds_clocks.bank_count(capture, "ds_read_b32") is None
+    (told,) = (family.fit(Evidence(capture, CLOCKS), DEFAULT) for family in fit_clocks.FAMILIES)
+    assert told.notes == ["an emulator's clocks count instructions and say nothing of time"]
 
 
 def test_a_capture_of_a_device():
@@ -392,4 +394,8 @@ def test_a_capture_of_a_device():
     costs = lds_clocks.cost_table(capture, "ds_read_b64")
     assert list(costs) == list(CROWDS)
     assert costs[64] == (64 + 64, 64 + 2)
+    (told,) = (family.fit(Evidence(capture, CLOCKS), DEFAULT) for family in fit_clocks.FAMILIES)
+    assert f"ds_read_b64: {phases('ds_read_b64').banks} banks" in told.notes
+    assert any(note.startswith("ds_read_b64: all ") for note in told.notes)
+    assert any(note.startswith("ds_read_b64: clocks by lanes") and "64: 128 or 66" in note for note in told.notes)
     assert EXEC_PATTERNS["full"] == (1 << 64) - 1

@@ -186,7 +186,7 @@ def run(
         terminal.show_json("gfx950.run/1", _document(kernel, engine, report, found, files))
         return
     for line in _lines(kernel, engine, report, found, code_object, files):
-        click.echo("\n".join(terminal.wrap(line)))
+        terminal.show_text(line)
 
 
 def _geometry(grid: tuple[int, ...] | None, items: tuple[int, ...] | None, block: tuple[int, ...]) -> Geometry:

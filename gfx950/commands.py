@@ -76,7 +76,7 @@ def layout(
         return
     lines = _place_lines(found) if "elements" in found else _element_lines(found)
     for line in (found["mnemonic"], *lines, f"rests on: {found['evidence']} ({found['source']})"):
-        click.echo("\n".join(terminal.wrap(line)))
+        terminal.show_text(line)
 
 
 def _operands(instruction: str, a_format: str | None, b_format: str | None) -> dict[str, Any]:
@@ -273,9 +273,9 @@ def _show_rules(rules: list[dict[str, str]]) -> None:
         return
     click.echo("rests on:")
     for rule in rules:
-        click.echo("\n".join(terminal.wrap(f"{rule['evidence']}  {rule['name']}", "  ")))
-        click.echo("\n".join(terminal.wrap(rule["text"], "      ")))
-        click.echo("\n".join(terminal.wrap(f"[{rule['source']}]", "      ")))
+        terminal.show_text(f"{rule['evidence']}  {rule['name']}", "  ")
+        terminal.show_text(rule["text"], "      ")
+        terminal.show_text(f"[{rule['source']}]", "      ")
 
 
 # ---- models ----------------------------------------------------------------------------------------------------------
@@ -311,7 +311,7 @@ def models(model: str | None, as_json: bool) -> None:
     else:
         click.echo(f"model {found.name}, digest {found.digest}")
         for name, path in found.tables.items():
-            click.echo("\n".join(terminal.wrap(f"table of {name}: {path}", "  ")))
+            terminal.show_text(f"table of {name}: {path}", "  ")
     click.echo(f"{len(switches)} switches; `gfx950 evidence RULE` says what a rule rests on")
     for switch in switches:
         _show_switch(switch)
@@ -338,6 +338,6 @@ def switch_line(switch: dict[str, Any]) -> str:
 
 
 def _show_switch(switch: dict[str, Any]) -> None:
-    click.echo("\n".join(terminal.wrap(switch_line(switch), "  ")))
+    terminal.show_text(switch_line(switch), "  ")
     decides = f" Decides {', '.join(switch['rules'])}." if switch["rules"] else ""
-    click.echo("\n".join(terminal.wrap(f"{switch['text']}{decides}", "      ")))
+    terminal.show_text(f"{switch['text']}{decides}", "      ")

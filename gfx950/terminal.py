@@ -46,6 +46,11 @@ def wrap(text: str, indent: str = "", width: int | None = None) -> list[str]:
     return wrapped or [indent.rstrip()]
 
 
+def show_text(text: str, indent: str = "") -> None:
+    """Prints the text in lines no wider than the terminal."""
+    click.echo("\n".join(wrap(text, indent)))
+
+
 def wrap_code(line: str, width: int | None = None) -> list[str]:
     """A line of source broken at spaces to the width; what continues is indented by eight more."""
     indent = line[: len(line) - len(line.lstrip())]

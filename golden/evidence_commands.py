@@ -6,7 +6,7 @@ import difflib
 import fnmatch
 import importlib
 import pkgutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ import click
 from gfx950 import terminal
 from gfx950.commands import describe_switch, find_instruction, switch_line
 from gfx950.evidence import LEDGER, LEVELS, Rule, weakest_first
-from gfx950.models import Model, find_model, in_force, rule_in_force, switches_of, using
+from gfx950.models import Model, in_force, rule_in_force, switches_of, using
 
 if TYPE_CHECKING:
     from emu.contained_rules import KernelEvidence
@@ -66,20 +66,20 @@ def evidence(what: str | None, kernel: str | None, level: str | None, model: str
       gfx950 evidence drafter_attention --level chosen
       gfx950 evidence 'mfma.*' --json
     """
-    with using(find_model(model)) as found:
+    with using(model) as found:
         question = _question(what, kernel)
         rules = [r for r in question.rules if level is None or r.evidence.name == level]
         if as_json:
             terminal.show_json("gfx950.evidence/1", _document(question, rules, found))
             return
         for line in question.heads:
-            click.echo("\n".join(terminal.wrap(line)))
+            terminal.show_text(line)
         for name in LEVELS if level is None else (level,):
             group = [r for r in rules if r.evidence.name == name]
             if group or level is not None:
                 click.echo(f"{name}: {len(group)} rule{'s' * (len(group) != 1)}")
             for rule in group:
-                click.echo("\n".join(_rule_lines(rule, question, found)))
+                _show_rule(rule, question, found)
 
 
 # ---- what is asked ---------------------------------------------------------------------------------------------------
@@ -183,14 +183,14 @@ def import_rules() -> list[str]:
 # ---- what is shown ---------------------------------------------------------------------------------------------------
 
 
-def _rule_lines(rule: Rule, question: Question, model: Model) -> Iterator[str]:
-    yield from terminal.wrap(rule.name, "  ")
-    yield from terminal.wrap(rule.text, "      ")
-    yield from terminal.wrap(f"[{rule.source}]", "      ")
+def _show_rule(rule: Rule, question: Question, model: Model) -> None:
+    terminal.show_text(rule.name, "  ")
+    terminal.show_text(rule.text, "      ")
+    terminal.show_text(f"[{rule.source}]", "      ")
     for switch in switches_of(rule):
-        yield from terminal.wrap(f"switch {switch_line(describe_switch(switch, model))}", "      ")
+        terminal.show_text(f"switch {switch_line(describe_switch(switch, model))}", "      ")
     if names := question.following(rule):
-        yield from terminal.wrap(f"in {', '.join(names)}", "      ")
+        terminal.show_text(f"in {', '.join(names)}", "      ")
 
 
 def _document(question: Question, rules: Iterable[Rule], model: Model) -> dict[str, Any]:

@@ -34,8 +34,6 @@ SCHEMA = "gfx950.model/1"
 # The modules that declare switches and named models.
 HOMES = (
     "gfx950.arithmetic.mfma",
-    "gfx950.arithmetic.transcendental",
-    "gfx950.formats",
     "gfx950.isa.buffer_addressing",
     "gfx950.isa.buffer_formats",
     "gfx950.isa.conversions",

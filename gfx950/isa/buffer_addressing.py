@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar
 
-from gfx950.evidence import Evidence, Rule, rule
+from gfx950.evidence import Evidence, rule
 from gfx950.lanes import ALL_LANES, B128, LANES, U32, U64, Engine, LaneMemory, Lanes, Mask, join, lanes_of, static_lanes
-from gfx950.models import Switch, switch
+from gfx950.models import body_switch, switch
 
 L = TypeVar("L", bound=Lanes)
 
@@ -96,28 +96,32 @@ RULES = (
 )  # fmt: skip
 
 
-def _switch(name: str, default: int, rule: Rule, text: str) -> Switch:
-    return switch(f"buffer.{name}", default, (1, 0), text, rules=(rule,), in_bodies=True)
-
-
-SOFFSET_IN_RANGE = _switch("soffset_in_range", 1, RANGE_BYTES, "SOFFSET takes part in the byte test.")
-RANGE_BY_END = _switch(
-    "range_by_end", 1, RANGE_BYTES, "The whole access must lie below num_records, not its first byte alone."
+SOFFSET_IN_RANGE = body_switch("buffer.soffset_in_range", (1, 0), "SOFFSET takes part in the byte test.", RANGE_BYTES)
+RANGE_BY_END = body_switch(
+    "buffer.range_by_end", (1, 0), "The whole access must lie below num_records, not its first byte alone.", RANGE_BYTES
 )
-ZERO_STRIDE_INDEX_IN_BYTES = _switch(
-    "zero_stride_index_in_bytes", 1, RANGE, "With IDXEN and stride 0 the byte test applies, not the index."
+ZERO_STRIDE_INDEX_IN_BYTES = body_switch(
+    "buffer.zero_stride_index_in_bytes", (1, 0), "With IDXEN and stride 0 the byte test applies, not the index.", RANGE
 )
-RECORDS_BY_TABLE_45 = _switch(
-    "records_by_table_45",
+RECORDS_BY_TABLE_45 = switch(
+    "buffer.records_by_table_45",
     0,
-    RANGE,
+    (1, 0),
     "num_records counts bytes with IDXEN = 1, which index * stride + offset must stay below, and strides with"
     " IDXEN = 0.",
+    rules=(RANGE,),
+    in_bodies=True,
 )
-SWIZZLE_NEEDS_ADD_TID = _switch("swizzle_needs_add_tid", 1, ADD_TID, "Swizzle enable acts with add-tid only.")
-LINEAR_INDEX_DROPS_LANE = _switch("linear_index_drops_lane", 1, ADD_TID, "A linear buffer with IDXEN ignores add-tid.")
-UNALIGNED = _switch("unaligned", 1, ALIGNMENT, "Accesses of a dword or more keep address bits 1:0.")
-INVALID_IS_UNBOUND = _switch("invalid_is_unbound", 1, UNBOUND, "Data format 0 makes every access out of range.")
+SWIZZLE_NEEDS_ADD_TID = body_switch(
+    "buffer.swizzle_needs_add_tid", (1, 0), "Swizzle enable acts with add-tid only.", ADD_TID
+)
+LINEAR_INDEX_DROPS_LANE = body_switch(
+    "buffer.linear_index_drops_lane", (1, 0), "A linear buffer with IDXEN ignores add-tid.", ADD_TID
+)
+UNALIGNED = body_switch("buffer.unaligned", (1, 0), "Accesses of a dword or more keep address bits 1:0.", ALIGNMENT)
+INVALID_IS_UNBOUND = body_switch(
+    "buffer.invalid_is_unbound", (1, 0), "Data format 0 makes every access out of range.", UNBOUND
+)
 
 
 @dataclass(frozen=True)

@@ -88,7 +88,7 @@ class RunOptions:
 
     engine: str = "host"
     threads: int = 1
-    model: Model | str | None = None
+    model: Model | str | PathLike[str] | None = None
     quantum: int = DEFAULT_QUANTUM
     seed: int | None = None
     watch: tuple[int, int] | None = None
@@ -116,7 +116,7 @@ class RunOptions:
                 expected="engine='numpy' with observers",
             )
 
-    def _found_model(self, model: Model | str) -> Model:
+    def _found_model(self, model: Model | str | PathLike[str]) -> Model:
         try:
             found = find_model(model)
         except ModelError as error:

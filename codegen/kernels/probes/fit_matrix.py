@@ -10,14 +10,14 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import combinations, product
+from itertools import chain, combinations, product
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from codegen.kernels.probes.apply import operand, operands_of, static_fields
-from codegen.kernels.probes.fit import Evidence, FamilyFit, difference
+from codegen.kernels.probes.fit import Evidence, FamilyFit, differences
 from codegen.kernels.probes.matrix_step import MatrixStep
 from codegen.kernels.probes.matrix_variants import FORMATS, Variant
 from codegen.kernels.probes.probe import SIZES, probes
@@ -253,9 +253,7 @@ class MatrixFamily:
             return None
         found, wrong, few = self._explain(asked, MfmaModel.of(model))
         result = FamilyFit(self.name, {s: found.answers[s] for s in self.switches}, steps=len(asked))
-        for one in wrong:
-            differs = difference(one.step.name, one.captured, one.predicted(found))
-            result.unexplained += [differs] if differs is not None else []
+        result.unexplained += differences((one.step.name, one.captured, one.predicted(found)) for one in wrong)
         if not wrong:
             self._find_undecided(result, asked, few, found)
         return result
@@ -277,8 +275,10 @@ class MatrixFamily:
             if not wrong or stuck > PATIENCE:
                 return best, wrong, few
             for one in _spread_over(wrong, MORE_STEPS):
-                part = one.sample() if one.sample().wrong(best).any() else one
-                few += part.tiles(_some(np.flatnonzero(part.wrong(best)), stuck))
+                part, places = one.sample(), np.flatnonzero(one.sample().wrong(best))
+                if not len(places):
+                    part, places = one, np.flatnonzero(one.wrong(best))
+                few += part.tiles(_some(places, stuck))
             best, count = search([best], free, few)
             if count:
                 best, count = min((best, count), search(starts, free, few), key=lambda end: end[1])
@@ -287,25 +287,22 @@ class MatrixFamily:
         self, result: FamilyFit, asked: Sequence[Question], few: Sequence[Question], found: MfmaModel
     ) -> None:
         """Which other answers, to one switch or to two of a level, explain as much, and what would tell them apart."""
-        free = coordinates(self.free)
+        free, others = coordinates(self.free), None
         sample = [*reversed(few), *(one.sample() for one in _of_few_variants(asked))]
-        others: list[Question] | None = None
-        for chosen in ([(coordinate,) for coordinate in free], _of_one_level(free)):
-            for candidate in (c for move in chosen for c in _changes(found, move)):
-                changed = {c: c.answer(candidate) for c in free if c.answer(candidate) != c.answer(found)}
-                if all(answer in result.undecided.get(c.switch.name, ()) for c, answer in changed.items()):
-                    continue
-                moot = _effective(candidate) == _effective(found)
-                if not moot and wrong_words(candidate, sample, 1):
-                    continue
-                for coordinate, answer in changed.items():
-                    name = coordinate.switch.name
-                    if name not in result.telling and not moot:
-                        others = self._not_captured(asked) if others is None else others
-                        result.telling[name] = _what_tells(found, candidate, others)
-                    result.telling.setdefault(name, "the other answers leave it without a meaning")
-                    told = result.undecided.setdefault(name, [])
-                    told += [answer] if answer not in told else []
+        for candidate in chain(_changed(found, [(c,) for c in free]), _changed(found, _of_one_level(free))):
+            changed = {c.switch.name: c.answer(candidate) for c in free if c.answer(candidate) != c.answer(found)}
+            if all(answer in result.undecided.get(name, ()) for name, answer in changed.items()):
+                continue
+            moot = _effective(candidate) == _effective(found)
+            if not moot and wrong_words(candidate, sample, 1):
+                continue
+            if not moot and not changed.keys() <= result.telling.keys():
+                others = self._not_captured(asked) if others is None else others
+                what = _what_tells(found, candidate, others)
+            for name, answer in changed.items():
+                result.telling.setdefault(name, "the other answers leave it without a meaning" if moot else what)
+                told = result.undecided.setdefault(name, [])
+                told += [answer] if answer not in told else []
 
     def _not_captured(self, asked: Sequence[Question]) -> list[Question]:
         """What the probes that the capture lacks would ask of the variants that it has."""
@@ -314,6 +311,11 @@ class MatrixFamily:
         names = dict.fromkeys(prefix.partition("/")[0] for prefix in lacking)
         steps = [s for n in names for s in probes()[n].steps(SIZES["quick"]) if s.name.startswith(tuple(lacking))]
         return [question(s, np.zeros(s.output[0], np.uint32)) for s in self._own(steps) if s.variant in variants]
+
+
+def _changed(model: MfmaModel, moves: Sequence[tuple[Coordinate, ...]]) -> Iterator[MfmaModel]:
+    """Every change of a model that one of some moves can make."""
+    return chain.from_iterable(_changes(model, move) for move in moves)
 
 
 def _starts(known: MfmaModel, free: Sequence[Coordinate], few: Sequence[Question]) -> list[MfmaModel]:
@@ -395,10 +397,10 @@ def _what_tells(found: MfmaModel, candidate: MfmaModel, others: Sequence[Questio
 def class_of(variant: Variant) -> str | None:
     """The class of a variant whose formats are equally wide, `mixed` and `sparse` for others; the format of chains and
     integers."""
-    if variant.sparse:
-        return "integers" if variant.a_format == "i8" else "sparse"
     if variant.a_format in ("f32", "f64", "i8"):
-        return variant.a_format if variant.a_format != "i8" else "integers"
+        return {"i8": "integers"}.get(variant.a_format, variant.a_format)
+    if variant.sparse:
+        return "sparse"
     if len({FORMATS[name].bits == 8 for name in (variant.a_format, variant.b_format)}) == 2:
         return "mixed"
     return mfma_class(native_of(variant), Format[variant.a_format], Format[variant.b_format])

@@ -241,9 +241,7 @@ def _check_fields(mnemonic: str, given: dict[str, Any], op_sel: Any) -> None:
         if not 0 <= value <= _FIELD_ENDS[name]:
             raise ValueError(f"{mnemonic}: {name}={value} does not fit the encoding; give 0 to {_FIELD_ENDS[name]}")
     if not isinstance(op_sel, tuple) or len(op_sel) != 2 or not all(isinstance(n, int) for n in op_sel):
-        raise TypeError(
-            f"{mnemonic}: op_sel is a pair of whole numbers, the bytes of scaleA and scaleB, got {op_sel!r}"
-        )
+        raise TypeError(f"{mnemonic}: op_sel is a pair of whole numbers, bytes of scaleA and scaleB, got {op_sel!r}")
 
 
 def _index_set(shape: MatrixInstruction, cbsz: int, abid: int) -> int:

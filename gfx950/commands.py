@@ -297,7 +297,7 @@ def models(model: str | None, as_json: bool) -> None:
     """
     from gfx950.models import find_model, load_switches, named_models
 
-    found, named = find_model(model or "gfx950"), named_models()
+    found, named = find_model("gfx950" if model is None else model), named_models()
     switches = [describe_switch(s, found) for _, s in sorted(load_switches().items())]
     if as_json:
         head: dict[str, Any] = {"model": found.name, "digest": found.digest}

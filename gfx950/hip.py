@@ -13,6 +13,10 @@ from pathlib import Path
 from typing import Any
 
 LIBRARY = "libamdhip64.so"
+CALLS = (
+    "hipGetDeviceCount", "hipGetErrorString", "hipSetDevice", "hipModuleLoadData", "hipModuleUnload", "hipMalloc",
+    "hipFree", "hipMemcpy", "hipModuleGetFunction", "hipModuleLaunchKernel", "hipDeviceSynchronize",
+)  # fmt: skip
 TO_DEVICE, TO_HOST = 1, 2  # hipMemcpyKind
 BUFFER_POINTER, BUFFER_SIZE, BUFFER_END = 1, 2, 3  # HIP_LAUNCH_PARAM_*: a finished kernarg block in place of pointers
 
@@ -30,13 +34,18 @@ def find_library() -> ctypes.CDLL:
     chosen = os.environ.get("GFX950_HIP")
     root = Path(os.environ.get("ROCM_PATH", "/opt/rocm"))
     places = [chosen] if chosen else [str(root / "lib" / LIBRARY), LIBRARY]
+    said = []
     for place in places:
         try:
-            return ctypes.CDLL(place)
-        except OSError:
+            library = ctypes.CDLL(place)
+        except OSError as error:
+            said.append(f"{place} ({str(error).removeprefix(f'{place}: ')})")
             continue
+        if all(hasattr(library, call) for call in CALLS):
+            return library
+        said.append(f"{place} (it has no {next(call for call in CALLS if not hasattr(library, call))})")
     raise NoDevice(
-        f"no HIP library: tried {', '.join(places)}; on a machine with an MI355X install ROCm, or name the library in"
+        f"no HIP library: tried {', '.join(said)}; on a machine with an MI355X install ROCm, or name the library in"
         " GFX950_HIP; without a device use the engines host or numpy"
     )
 

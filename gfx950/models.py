@@ -28,6 +28,7 @@ from types import MappingProxyType
 from typing import Any
 
 from gfx950.evidence import Evidence, Rule
+from gfx950.whole_files import write_whole
 
 Answer = int | str
 SCHEMA = "gfx950.model/1"
@@ -177,6 +178,11 @@ def make_model(
 ) -> Model:
     """A checked model. Raises ModelError for a switch or an answer that there is not, or a file that is no table of
     the mnemonic's results."""
+    if not isinstance(name, str) or not name.isprintable():
+        raise ModelError(f"the name of a model is one line of text, got {name!r}")
+    for part, found in {"values": values, "tables": tables, "measured": measured}.items():
+        if not isinstance(found or {}, Mapping) or not all(isinstance(key, str) for key in found or {}):
+            raise ModelError(f"{part} of model {name} is not a mapping of names to {_PARTS[part]}: {found!r}")
     known, kept = load_switches(), {}
     for key, answer in (values or {}).items():
         if key not in known:
@@ -263,7 +269,7 @@ def write_model(model: Model, path: str | PathLike[str]) -> None:
     tables = {name: _relative(table.resolve(), home) for name, table in model.tables.items()}
     content = {"schema": SCHEMA, "name": model.name, "values": dict(model.values), "tables": tables}
     content["measured"] = dict(model.measured)
-    Path(path).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    write_whole(Path(path), (json.dumps(content, indent=2) + "\n").encode())
 
 
 def _relative(path: Path, home: Path) -> str:
@@ -274,11 +280,22 @@ def _relative(path: Path, home: Path) -> str:
 _PARTS = {"values": "answers (whole numbers or words)", "tables": "files", "measured": "sources"}
 
 
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON. Raises ValueError for a name that is in it twice, of which one would be lost."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"it says {next(name for name in names if names.count(name) > 1)!r} twice")
+    return found
+
+
 def read_model(path: str | PathLike[str]) -> Model:
     """The model in a file. Raises ModelError for a file that is none, with its name and what is wrong."""
     try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        content = json.loads(Path(path).read_text(encoding="utf-8"), object_pairs_hook=_each_once)
+    except OSError as error:
+        raise ModelError(f"{path} is no model: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
         raise ModelError(f"{path} is no model: {error}") from None
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:
         raise ModelError(f"{path} is no model: its schema is not {SCHEMA!r}")
@@ -292,7 +309,7 @@ def read_model(path: str | PathLike[str]) -> Model:
     home = Path(path).resolve().parent
     tables = {name: home / table for name, table in parts["tables"].items()}
     try:
-        return make_model(str(content.get("name", Path(path).stem)), parts["values"], tables, parts["measured"])
+        return make_model(content.get("name", Path(path).stem), parts["values"], tables, parts["measured"])
     except ModelError as error:
         raise ModelError(f"{path}: {error}") from None
 

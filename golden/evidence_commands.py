@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from emu.contained_rules import KernelEvidence
 
 FOLDERS = ("gfx950", "emu", "codegen", "golden")
+SHOWN = 200  # characters of a WHAT that an error repeats
 NEAREST = 3  # names of a kind that an error offers
 
 
@@ -86,11 +87,18 @@ def evidence(what: str | None, kernel: str | None, level: str | None, model: str
 
 
 def _question(what: str | None, kernel: str | None) -> Question:
-    if what is None or set(what) & set("*?[") or not Path(what).is_file():
+    if what is None or not _is_file(what):
         if kernel is not None:
             raise click.UsageError("--kernel is about a code object: give its file")
         return _all() if what is None else _named(what)
     return _code_object(what, kernel)
+
+
+def _is_file(what: str) -> bool:
+    try:
+        return Path(what).is_file()
+    except OSError:  # a name that no file can have
+        return False
 
 
 def _all() -> Question:
@@ -152,15 +160,23 @@ def _package(name: str) -> Question:
 
 def _unknown(what: str, instructions: Iterable[str], kernels: Sequence[str]) -> str:
     """What a WHAT that fits nothing could have been: the nearest of each kind."""
-    folder = Path(what).parent
-    files = [str(folder / p.name) for p in folder.iterdir() if p.is_file()] if folder.is_dir() else []
+    files = _files_beside(what)
     kinds = {"instructions": instructions, "rules": LEDGER, "kernels": kernels, "files": files}
-    lines = [f"{what!r} is no instruction, rule, kernel or file, and no pattern that fits any; nearest:"]
+    shown = what if len(what) <= SHOWN else f"{what[:SHOWN]}..."
+    lines = [f"{shown!r} is no instruction, rule, kernel or file, and no pattern that fits any; nearest:"]
     for kind, names in kinds.items():
         near = difflib.get_close_matches(what, list(names), n=NEAREST, cutoff=0.5)
         lines.append(f"  {kind:<12}  {', '.join(near) or 'none'}")
     lines.append("`gfx950 isa` lists the instructions, `gfx950 evidence` the rules, `gfx950 golden list` the kernels")
     return "\n".join(lines)
+
+
+def _files_beside(what: str) -> list[str]:
+    folder = Path(what).parent
+    try:
+        return [str(folder / p.name) for p in folder.iterdir() if p.is_file()]
+    except OSError:
+        return []
 
 
 def import_rules() -> list[str]:

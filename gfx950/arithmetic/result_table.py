@@ -19,7 +19,7 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -27,6 +27,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+from gfx950.whole_files import write_whole
 
 Words = npt.NDArray[np.uint32]
 Ranges = tuple[tuple[int, int], ...]
@@ -40,6 +42,7 @@ _PROVENANCE = ("device", "capture", "mode")
 _ESCAPE = 3
 _CODES = np.array([2, 0, 1, _ESCAPE], np.uint8)  # of the differences -1, 0, 1 and all others
 MOST_RANGES = 1 << 16
+PACKED_AT_MOST = 1040  # bytes that one byte of zlib's can hold, a little more than its 1032
 _ONE, _TWO_BINADES = 0x3F800000, 0x40800000
 _FNV_START, _FNV_FACTOR = 14695981039346656037, 1099511628211
 
@@ -169,7 +172,8 @@ def write_table(
     default = DEFAULTS[mnemonic]
     covered: list[list[int]] = []
     encoder = _Encoder(chunk_bits_of(mnemonic), lambda bits: default(bits.reshape(-1, 1, 64)).reshape(-1))
-    for first, words in results:
+    for begin, words in results:
+        first = _first_input(mnemonic, begin)
         _check_range(mnemonic, period, first, words, covered[-1] if covered else [0, 0])
         if covered and sum(covered[-1]) == first:
             covered[-1][1] += len(words)
@@ -182,10 +186,11 @@ def write_table(
     fields = {"schema": SCHEMA, "mnemonic": mnemonic, "period": period, "chunk_bits": encoder.chunk_bits}
     found = {"ranges": covered, "covered": sum(count for _, count in covered), "differing": encoder.differing}
     provenance = {"device": device, "capture": capture, "mode": mode}
+    _check_provenance(mnemonic, provenance)
     header = json.dumps(fields | found | {"provenance": provenance, "chunks": encoder.chunks})
     body = b"".join((header.encode(), b"\n", *encoder.blobs))
     digest = hashlib.sha256(body).hexdigest()
-    Path(path).write_bytes(b"%s %s\n" % (SCHEMA.encode(), digest.encode()) + body)
+    write_whole(Path(path), b"%s %s\n" % (SCHEMA.encode(), digest.encode()) + body)
     return digest
 
 
@@ -266,10 +271,24 @@ def _check_period(mnemonic: str, period: int | None) -> None:
     raise TableError(f"{mnemonic} does not scale by powers of two ({', '.join(SCALING)} do); leave `period` out")
 
 
+def _first_input(mnemonic: str, first: Any) -> int:
+    """A first input code as a Python integer, which has no width to overflow."""
+    if not isinstance(first, int | np.integer):
+        raise TypeError(f"{mnemonic}: a range begins at an input code, a whole number; got {first!r}")
+    return int(first)
+
+
+def _check_provenance(mnemonic: str, provenance: Mapping[str, Any]) -> None:
+    for part, text in provenance.items():
+        if not isinstance(text, str) or not text.isprintable():
+            raise TypeError(f"{mnemonic}: {part} is one line of text, got {text!r}")
+
+
 def _check_range(mnemonic: str, period: int | None, first: int, words: Words, before: list[int]) -> None:
     """before: the range that ends where the next may begin."""
-    if words.dtype != np.uint32:
-        raise TypeError(f"{mnemonic}: results are bits as uint32, got {words.dtype}; use .view(numpy.uint32)")
+    if not isinstance(words, np.ndarray) or words.dtype != np.uint32:
+        got = getattr(words, "dtype", type(words).__name__)
+        raise TypeError(f"{mnemonic}: results are bits as uint32 in a numpy array, got {got}; use .view(numpy.uint32)")
     if words.ndim != 1 or not len(words):
         raise TableError(f"{mnemonic}: results of a range are one-dimensional and not empty; got shape {words.shape}")
     end, space = first + len(words), input_space(mnemonic)
@@ -311,6 +330,8 @@ def read_header(path: str | PathLike[str]) -> Header:
             return _parsed(str(path), file.readline(1 << 10), file.readline(1 << 26))
     except OSError as error:
         raise TableError(f"{path} is no table of results: {error.strerror}") from None
+    except ValueError as error:
+        raise error if isinstance(error, TableError) else TableError(f"{str(path)!r} names no file: {error}") from None
 
 
 def read_table(path: str | PathLike[str]) -> ResultTable:
@@ -356,6 +377,8 @@ def _header_of(content: Any, digest: str) -> Header:
     ranges = tuple((_natural(first), _natural(count)) for first, count in content["ranges"])
     provenance = {part: str(content["provenance"][part]) for part in _PROVENANCE}
     bits = chunk_bits_of(mnemonic)
+    if content["schema"] != SCHEMA:
+        raise ValueError(f"its schema is {content['schema']!r}; this version reads {SCHEMA!r}")
     numbers = [chunk.number for chunk in chunks]
     if (
         content["chunk_bits"] != bits
@@ -365,8 +388,23 @@ def _header_of(content: Any, digest: str) -> Header:
         raise ValueError(f"the chunks of {mnemonic} are binades, in order, each once")
     if any(chunk.kind > WHOLE or chunk.exceptions > (1 << bits) * (chunk.kind == CLOSE) for chunk in chunks):
         raise ValueError(f"a chunk of {mnemonic} has a kind or a number of exceptions that there is not")
+    _check_ranges(mnemonic, ranges, chunks)
     differing = _natural(content["differing"])
+    if differing > sum(count for _, count in ranges):
+        raise ValueError(f"{differing} results differ, of {sum(count for _, count in ranges)} captured")
     return Header(mnemonic, period, bits, ranges, differing, provenance, chunks, digest)
+
+
+def _check_ranges(mnemonic: str, ranges: Ranges, chunks: Sequence[Chunk]) -> None:
+    """That the ranges are inputs of the instruction, each once, and lie in the chunks there are."""
+    ends = [0, *(first + count for first, count in ranges)]
+    ordered = all(end <= first for end, (first, _) in zip(ends, ranges, strict=False))
+    if len(ranges) > MOST_RANGES or not ordered or ends[-1] > input_space(mnemonic) or any(not n for _, n in ranges):
+        raise ValueError(f"the ranges of {mnemonic} are inputs it has, in ascending order, each once, none empty")
+    bits, held = chunk_bits_of(mnemonic), {chunk.number for chunk in chunks}
+    for first, count in ranges:
+        if missing := set(range(first >> bits, (first + count - 1 >> bits) + 1)) - held:
+            raise ValueError(f"the inputs of chunk {min(missing):#x} of {mnemonic} are captured, and there is no such")
 
 
 def _natural(value: Any) -> int:
@@ -379,6 +417,9 @@ def _decoded(path: str, header: Header, payload: bytes) -> Words:
     """The words of a table: the directory, then the contents of the chunks."""
     size, count = 1 << header.chunk_bits, header.space >> header.chunk_bits
     lengths = [_content_words(chunk, size) for chunk in header.chunks]
+    most = PACKED_AT_MOST * len(payload)
+    if 4 * sum(lengths) > most:
+        raise TableError(f"{path} claims {4 * sum(lengths)} bytes of results; {len(payload)} packed ones hold {most}")
     words = np.zeros(count * CHUNK_WORDS + sum(lengths), np.uint32)
     at = count * CHUNK_WORDS
     for chunk, length, blob in zip(header.chunks, lengths, _blobs(path, header, payload), strict=True):

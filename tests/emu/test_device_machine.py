@@ -15,7 +15,7 @@ from llvm_tools import assembled, compiled, kernel_source, linked
 from emu.dispatch import Device, RunOptions
 from emu.errors import LaunchError
 from emu.geometry import Geometry
-from gfx950.hip import HipError, NoDevice
+from gfx950.hip import HipError, NoDevice, find_library
 
 KERNEL = "KERNEL k(GLOBAL u32 *out, GLOBAL const u32 *in, u32 n) { if (ITEM < n) out[ITEM] = in[ITEM] + n; }"
 
@@ -82,7 +82,8 @@ def test_buffers_go_there_and_come_back_with_the_explicit_arguments_between(hip,
 def test_no_library_is_said_with_what_to_do(monkeypatch):
     monkeypatch.setenv("GFX950_HIP", "/nowhere/libamdhip64.so")
     with pytest.raises(
-        NoDevice, match=r"no HIP library: tried /nowhere/libamdhip64\.so; .* use the engines host or numpy"
+        NoDevice,
+        match=r"no HIP library: tried /nowhere/libamdhip64\.so \(cannot open .*\); .* use the engines host or numpy",
     ):
         launch(compile_c(KERNEL))
 
@@ -127,3 +128,9 @@ def test_the_command_line_leaves_with_4(tmp_path):
     )
     assert run.returncode == 4, run.stderr
     assert "no HIP library" in run.stderr
+
+
+def test_a_library_that_is_not_hip_is_no_device(monkeypatch):
+    monkeypatch.setenv("GFX950_HIP", "libc.so.6")
+    with pytest.raises(NoDevice, match=r"tried libc\.so\.6 \(it has no hipGetDeviceCount\); .* GFX950_HIP"):
+        find_library()

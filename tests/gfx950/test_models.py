@@ -452,3 +452,35 @@ def test_options_with_models_that_cannot_be(options, message):
 def test_a_device_takes_the_defaults():
     for model, found in ((None, None), ("gfx950", DEFAULT), (make_model("m"), make_model("m"))):
         assert RunOptions(engine="device", model=model).model == found
+
+
+@pytest.mark.parametrize(("content", "text"), [
+    ("[" * 200000, "is no model: .*recursion"),
+    ('{"schema": "gfx950.model/1", "name": ["x"]}', r"the name of a model is one line of text, got \['x'\]"),
+    ('{"schema": "gfx950.model/1", "name": "\\ud800"}', "one line of text"),
+    ('{"schema": "gfx950.model/1", "name": "a\\nb"}', "one line of text"),
+    ('{"schema": "gfx950.model/1", "values": {"mfma.half.length": 8, "mfma.half.length": 4}}', "half.length' twice"),
+    ('{"schema": "gfx950.model/1", "tables": {"v_exp_f32": "a\\u0000b"}}', "names no file"),
+])  # fmt: skip
+def test_hostile_files(tmp_path, content, text):
+    path = tmp_path / "hostile.json"
+    path.write_text(content)
+    with pytest.raises(ModelError, match=rf"hostile\.json.*{text}"):
+        read_model(path)
+
+
+def test_what_is_no_mapping_or_name():
+    wrong = (5,), ("x", [1]), ("x", "abc"), ("x", {5: 1}), ("x", None, ["v_exp_f32"]), ("x", None, None, "m")
+    for arguments in wrong:
+        with pytest.raises(ModelError, match=r"is one line of text|is not a mapping of names to"):
+            make_model(*arguments)
+
+
+def test_a_model_file_is_whole_or_as_it_was(tmp_path):
+    path = tmp_path / "m.json"
+    write_model(make_model("m"), path)
+    before = path.read_bytes()
+    with pytest.raises(OSError, match="it is a folder"):
+        write_model(make_model("m"), tmp_path)
+    assert path.read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["m.json"]

@@ -492,3 +492,51 @@ def test_the_inputs_of_published_digests():
 def test_a_chunk_is_a_binade():
     assert result_table.chunk_bits_of("v_exp_f32") == 23
     assert result_table.input_space("v_exp_f16") >> result_table.chunk_bits_of("v_exp_f16") == 64
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    ({"ranges": [[0, 1 << 200]]}, "inputs it has, in ascending order"),
+    ({"ranges": [[0, 65536], [0, 65536]]}, "in ascending order, each once"),
+    ({"ranges": [[10, 2], [0, 2]]}, "in ascending order"),
+    ({"ranges": [[0, 0]]}, "none empty"),
+    ({"ranges": [[0, 65536]], "chunks": []}, "chunk 0x0 of .* captured, and there is no such"),
+    ({"differing": 1 << 99}, "results differ, of"),
+    ({"schema": "gfx950.results/2"}, "its schema is 'gfx950.results/2'; this version reads"),
+], ids=str)  # fmt: skip
+def test_a_header_of_claims_that_cannot_be(written, change, message):
+    path = forged(written, lambda content, _: content.update(change))
+    for read in (read_header, read_table):
+        with pytest.raises(TableError, match=message):
+            read(path)
+
+
+def test_a_claim_beyond_what_the_bytes_can_hold_takes_no_memory(written):
+    chunks = [[number, result_table.CLOSE, 0, 1 << 23, 0] for number in range(512)]
+    change = {"mnemonic": "v_exp_f32", "chunk_bits": 23, "chunks": chunks, "ranges": [[0, 1 << 32]]}
+
+    def claim(content, _):
+        content.update(change)
+        return b"x"
+
+    with pytest.raises(TableError, match=r"claims \d+ bytes of results; 1 packed ones hold"):
+        read_table(forged(written, claim))
+
+
+@pytest.mark.parametrize(("first", "words", "message"), [
+    (float("nan"), np.zeros(4, np.uint32), "begins at an input code, a whole number; got nan"),
+    (1.0, np.zeros(4, np.uint32), "a whole number; got 1.0"),
+    (0, [1, 2], "uint32 in a numpy array, got list"),
+    (0, np.arange(4, dtype=">u4"), "got >u4"),
+], ids=str)  # fmt: skip
+def test_what_is_no_range_of_results(tmp_path, first, words, message):
+    with pytest.raises(TypeError, match=message):
+        write_table(tmp_path / "t", "v_exp_f16", [(first, words)], device="d", capture="c", mode="m")
+    assert not list(tmp_path.iterdir())
+
+
+def test_first_inputs_of_narrow_types_do_not_overflow(tmp_path):
+    path, words = tmp_path / "t", np.zeros(4, np.uint32)
+    write_table(path, "v_exp_f16", [(np.uint16(65532), words)], device="d", capture="c", mode="m")
+    assert read_header(path).ranges == ((65532, 4),)
+    with pytest.raises(TypeError, match="device is one line of text, got 5"):
+        write_table(path, "v_exp_f16", [], device=5, capture="c", mode="m")

@@ -217,3 +217,15 @@ def test_the_examples_of_the_help_text_run(gfx950):
         code, shown, err = gfx950(*shlex.split(example))
         assert (code, err) == (0, ""), example
         assert shown
+
+
+def test_a_file_with_brackets_is_a_file_and_a_huge_name_is_none(gfx950, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "[a].o").write_bytes(b"text")
+    code, _, error = gfx950("evidence", "[a].o")
+    assert code == 2
+    assert "not an ELF file" in error
+    code, _, error = gfx950("evidence", "a" * 5000)
+    assert code == 2
+    assert "is no instruction, rule, kernel or file" in error
+    assert len(error) < 2000

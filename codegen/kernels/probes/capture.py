@@ -27,6 +27,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gfx950.whole_files import check_target
+
 Array = NDArray[Any]
 SCHEMA = "gfx950.capture/1"
 INDEX = "capture.json"
@@ -244,9 +246,15 @@ class Unfinished:
     up again if it is of the same origin and size."""
 
     def __init__(self, path: Path, origin: Origin, size: str) -> None:
+        path = path.resolve() if path.is_symlink() else path  # a link stays one
+        if path.name:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        check_target(path)
         self.path, self.origin, self.size = path, origin, size
         self.folder = path.with_name(f"{path.name}.part")
-        self.folder.mkdir(parents=True, exist_ok=True)
+        if self.folder.exists() and not self.folder.is_dir():
+            raise OSError(f"{self.folder} is no folder, and the parts of {path} go there; move it")
+        self.folder.mkdir(exist_ok=True)
 
     def finished(self, probe: str) -> Capture | None:
         """What an earlier run left of a probe; None when it must be run."""
@@ -258,6 +266,8 @@ class Unfinished:
 
     def keep(self, probe: str, steps: Iterable[tuple[Entry, Array]]) -> Capture:
         """Keeps a probe's outputs."""
+        if (self.folder / probe).is_dir():
+            raise OSError(f"{self.folder / probe} is a folder, and what {probe} gives goes there; move it")
         made = make(self.origin, self.size, steps)
         write(made, self.folder / probe)
         return made

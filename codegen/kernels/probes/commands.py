@@ -39,7 +39,7 @@ def _chosen(names: Sequence[str]) -> list[Probe]:
     for name in names:
         if name not in known:
             raise click.UsageError(f"there is no probe {name!r}; there are {', '.join(known)}")
-    return [known[name] for name in names] or list(known.values())
+    return [known[name] for name in dict.fromkeys(names)] or list(known.values())
 
 
 @probe.command("list")
@@ -152,7 +152,10 @@ def fit(context: click.Context, file: Path, path: Path | None, as_json: bool) ->
     from codegen.kernels.probes.families import FAMILIES
     from codegen.kernels.probes.fit import fit as fit_capture
     from gfx950.models import write_model
+    from gfx950.whole_files import check_target
 
+    if path is not None:
+        check_target(path)  # before the work, whose results would have no place
     found = fit_capture(read(file), FAMILIES, _nothing if as_json else _show_family)
     if path is not None:
         write_model(found.model(path.stem, path.parent), path)
@@ -233,10 +236,12 @@ def emit(names: tuple[str, ...], folder: Path) -> None:
     """Write the kernels of all probes, or of those named, as code objects that a device loads."""
     from codegen.kernels.probes.probe import SIZES
     from codegen.kernels.probes.run import code_objects
+    from gfx950.whole_files import write_whole
 
+    wanted = _chosen(names)
     folder.mkdir(parents=True, exist_ok=True)
-    for one in _chosen(names):
+    for one in wanted:
         for number, part in enumerate(code_objects(list(one.steps(SIZES["full"])))):
             path = folder / f"{one.name}-{number}.hsaco"
-            path.write_bytes(part.code_object)
+            write_whole(path, part.code_object)
             click.echo(f"wrote {path}: {len(part.resources)} kernels")

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from codegen.kernels.probes.capture import Capture
 from codegen.kernels.probes.probe import SIZES, Step, probes
 from gfx950.models import DEFAULT, Answer, Model, load_switches, make_model
+from gfx950.whole_files import write_whole
 
 Array = NDArray[Any]
 
@@ -127,7 +128,7 @@ class Fit:
         for family in self.families:
             for mnemonic, content in family.tables.items():
                 tables[mnemonic] = folder / f"{name}.{mnemonic}.results"
-                tables[mnemonic].write_bytes(content)
+                write_whole(tables[mnemonic], content)
         return tables
 
 

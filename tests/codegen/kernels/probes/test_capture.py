@@ -1,6 +1,7 @@
 """The capture file under damage, and the run that is broken off."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -423,3 +424,33 @@ def test_probes_that_share_a_name_of_a_step(tmp_path):
 
 def test_the_sizes_that_captures_name_exist():
     assert small().size in SIZES
+
+
+# ---- where a capture cannot be ---------------------------------------------------------------------------------------
+
+
+def test_a_place_that_no_capture_can_have(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "file").write_bytes(b"kept")
+    (tmp_path / "taken.part").write_bytes(b"kept")
+    wrong = {"pipe": "no ordinary file", "file/x": "file", ".": "folder", "taken": r"taken\.part is no folder"}
+    for name, text in wrong.items():
+        with pytest.raises(OSError, match=text):
+            capture.Unfinished(tmp_path / name, ORIGIN, "quick")
+    assert (tmp_path / "file").read_bytes() == (tmp_path / "taken.part").read_bytes() == b"kept"
+    assert (tmp_path / "pipe").is_fifo()
+
+
+def test_a_link_to_a_capture_stays_one(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    unfinished = capture.Unfinished(tmp_path / "link", ORIGIN, "quick")
+    unfinished.finish([small()])
+    assert (tmp_path / "link").is_symlink()
+    assert read(tmp_path / "real") == small()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["link", "real"]
+
+
+def test_a_folder_where_a_part_goes(tmp_path):
+    (tmp_path / "x.part" / "T1").mkdir(parents=True)
+    with pytest.raises(OSError, match=r"T1 is a folder, and what T1 gives goes there; move it"):
+        run_probes([probe("T1")], tmp_path / "x", RunOptions(), "quick")

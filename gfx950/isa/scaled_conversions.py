@@ -51,12 +51,19 @@ SCALE = rule(
     " so, as ROCm's hip-fpsan and hip-tests (Unit_amd_ocp_*) demand of gfx950 for small scales",
     "A narrow result is value / 2^(byte - 127) rounded once; a wide result is value * 2^(byte - 127) rounded once.",
 )
-SCALE_ENDS = rule(
-    "convert.scale_ends",
+SCALE_BYTE_255 = rule(
+    "convert.scale_nan",
+    Evidence.vendor,
+    "CDNA4 ISA 7.2: byte 0xff is NaN, of what sign is not said; AMD's HIP host conversions (amd_hip_ocp_host.hpp) keep"
+    " the sign of the value",
+    "Byte 255 makes a NaN with the sign of the value, which is the largest number of that sign in formats without NaN.",
+)
+SCALE_BYTE_0 = rule(
+    "convert.scale_zero",
     Evidence.chosen,
-    "CDNA4 ISA 7.2: byte 0xff is NaN, of what sign is not said; AMD's HIP host conversions keep the sign of the value;"
-    " nothing is said of byte 0",
-    "Byte 255 makes a positive NaN, which is the largest number in formats without NaN; byte 0 is 2^-127.",
+    "CDNA4 ISA 7.2 does not set byte 0 apart, nor do AMD's HIP host conversions (amd_hip_ocp_host.hpp): they take -127"
+    " as any other exponent",
+    "Byte 0 is 2^-127.",
 )
 SCALE_MODE = rule(
     "convert.scale_mode",
@@ -76,16 +83,16 @@ RANDOM_SEQUENCE = rule(
 
 SCALE_NAN = body_switch(
     "convert.scale_nan",
-    ("positive", "signed", "power"),
-    "What scale byte 255 is. positive: it makes a positive NaN. signed: it makes a NaN with the sign of the value."
+    ("signed", "positive", "power"),
+    "What scale byte 255 is. signed: it makes a NaN with the sign of the value. positive: it makes a positive NaN."
     " power: it is 2^128.",
-    SCALE_ENDS,
+    SCALE_BYTE_255,
 )
 SCALE_ZERO = body_switch(
     "convert.scale_zero",
     ("power", "normal", "one"),
     "What scale byte 0 is: 2^-127, the smallest normal power 2^-126, or no scale at all.",
-    SCALE_ENDS,
+    SCALE_BYTE_0,
 )
 SCALED_HALVES = body_switch(
     "convert.scaled_halves",
@@ -100,7 +107,7 @@ SCALED_WIDE = body_switch(
     " flushed by it. nearest: to nearest even, denormals kept.",
     SCALE_MODE,
 )
-TO_WIDE = (SCALE, SCALE_ENDS, SCALE_MODE, FLOAT_ROUND, FLOAT_DENORM)
+TO_WIDE = (SCALE, SCALE_BYTE_255, SCALE_BYTE_0, SCALE_MODE, FLOAT_ROUND, FLOAT_DENORM)
 
 
 def _to_narrow(form: Format, stochastic: bool = False, several: bool = False) -> tuple[Rule, ...]:
@@ -108,7 +115,7 @@ def _to_narrow(form: Format, stochastic: bool = False, several: bool = False) ->
     edge = (formats.OVERFLOW_EDGE,) if form.bits == 8 else ()
     rounding = (STOCHASTIC,) if stochastic else (formats.ROUNDING, *edge)
     sequence = (RANDOM_SEQUENCE,) if several else ()
-    return SCALE, SCALE_ENDS, SCALE_MODE, *rounding, *sequence, *narrow_rules(form)
+    return SCALE, SCALE_BYTE_255, SCALE_BYTE_0, SCALE_MODE, *rounding, *sequence, *narrow_rules(form)
 
 
 Scaler = Callable[[F32], F32]

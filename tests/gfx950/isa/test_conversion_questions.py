@@ -312,7 +312,7 @@ def test_nan_in_formats_without_it():
             got = once("v_cvt_scalef32_pk_fp4_f32", values, values, one, [0] * 4)
             assert got == [c | c << 4 for c in codes]
             nan_scale = once("v_cvt_scalef32_pk_fp4_f32", f32(1.0, -1.0), f32(0, 0), [0x7F800000] * 2, [0, 0])
-            assert [x & 15 for x in nan_scale] == ([0, 0] if answer == "zero" else [7, 7])
+            assert [x & 15 for x in nan_scale] == {"maximum": [7, 15], "positive": [7, 7], "zero": [0, 8]}[answer]
 
 
 # ---- scales ----------------------------------------------------------------------------------------------------------

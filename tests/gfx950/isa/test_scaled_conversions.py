@@ -76,10 +76,10 @@ def numbers(seed: int, source: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def encoded(values: np.ndarray, scale: np.ndarray, form: formats.Format, saturating: bool = False) -> np.ndarray:
-    """Codes of values / 2^(byte - 127), exact before the one rounding; a scale NaN is positive."""
+    """Codes of values / 2^(byte - 127), exact before the one rounding; a NaN has the sign of its value."""
     with np.errstate(all="ignore"):
         scaled = values * scale_values(scale, -1)
-    scaled = np.where(scale >> 23 & 0xFF == 255, np.nan, scaled)
+    scaled = np.where(scale >> 23 & 0xFF == 255, np.copysign(np.nan, values), scaled)
     return form.encode(scaled, "saturating" if saturating else "nonsaturating").astype(np.uint32)
 
 
@@ -212,10 +212,10 @@ def test_blocks_with_random_parts(name):
 
 
 def wide_bits(codes: np.ndarray, scale: np.ndarray, form: formats.Format, target: str) -> np.ndarray:
-    """Bits of code * 2^(byte - 127), rounded once from the exact double; a code's NaN keeps its sign, a scale's not."""
+    """Bits of code * 2^(byte - 127), rounded once from the exact double; a NaN has the sign of its code."""
     with np.errstate(all="ignore"):
         values = form.decode(codes.astype(form.code_dtype)) * scale_values(scale, 1)
-    sign = np.where(scale >> 23 & 0xFF == 255, 0, codes.astype(np.uint32) >> form.bits - 1 & 1).astype(np.uint32)
+    sign = codes.astype(np.uint32) >> form.bits - 1 & 1
     wide = {"f32": formats.F32, "f16": formats.F16, "bf16": formats.BF16}[target]
     bits = wide.encode(np.where(np.isnan(values), np.nan, values), "nonsaturating").astype(np.uint32)
     return np.where(np.isnan(values), wide.canonical_nan | sign << wide.bits - 1, bits).astype(np.uint32)

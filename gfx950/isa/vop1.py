@@ -93,7 +93,7 @@ APPROXIMATE_F64 = rule(
     "valu.transcendental_f64",
     Evidence.chosen,
     "CDNA4 ISA 12.8 promises of V_RCP_F64, V_RSQ_F64 and V_SQRT_F64 only 2^29 ULP, some 24 bits, and that denormals are"
-    " supported; LLVM refines the results; published exact models of RDNA3 and RDNA4 give 34 bits, gfx950 is not known",
+    " supported; LLVM refines the results; how many bits gfx950 gives is not published",
     "V_RCP_F64 and V_SQRT_F64 are correctly rounded to nearest even, V_RSQ_F64 is the rounded quotient of 1 and the"
     " rounded square root: more bits than the unit promises. MODE's rounding field does not count; denormals by MODE.",
 )

@@ -16,7 +16,7 @@ from codegen.kernels.probes import capture
 from codegen.kernels.probes.capture import Capture, Entry, Origin
 from codegen.kernels.probes.probe import SIZES, Probe, Step, compiled
 from emu.dispatch import Device, Module, RunOptions
-from gfx950.models import find_model, in_force
+from gfx950.models import find_model
 
 Array = NDArray[Any]
 KERNELS_A_MODULE = 48  # compiled together
@@ -64,7 +64,7 @@ def _parts(steps: Sequence[Step]) -> Iterator[tuple[Any, ...]]:
 
 def emulator_origin(options: RunOptions) -> Origin:
     """Says that an emulator made the bits, and the digest of its model: nothing that it says is measured."""
-    model = in_force() if options.model is None else find_model(options.model)
+    model = find_model(options.model)
     return Origin("emulator", f"gfx950 {version('gfx950')} model {model.digest}")
 
 

@@ -32,10 +32,6 @@ _NAN = rule(
     "nothing published",
     "A NaN result is the same whatever NaN went in.",
 )
-_SCALED = (
-    "CDNA4 ISA 7.2 applies the scales after the dot product, prior to accumulation; 7.1.5 adds them to exponents (its"
-    " formula adds up those of all products); neither says what is cut where"
-)
 QUESTION_RULES: dict[str, Rule] = {  # by the question they answer for all classes of shapes
     "group_order": rule(
         "mfma.group_order",
@@ -44,7 +40,12 @@ QUESTION_RULES: dict[str, Rule] = {  # by the question they answer for all class
         "Groups follow each other in ascending logical k, each through a rounded f32.",
     ),
     "scale_entry": rule(
-        "mfma.scale_entry", Evidence.chosen, _SCALED, "Block scales add to product exponents before C is aligned."
+        "mfma.scale_entry",
+        Evidence.chosen,
+        "the manual points both ways: CDNA4 ISA 7.2 applies the scales after the dot product and before accumulation,"
+        " which favours block_sum; the formula of 7.1.5 adds them to exponents (those of all products), which is what"
+        " is taken here; neither says what is cut where",
+        "Block scales add to product exponents before C is aligned.",
     ),
     "sparse_order": rule(
         "mfma.sparse_order",

@@ -48,7 +48,8 @@ SCALE = rule(
     "convert.scale",
     Evidence.vendor,
     "CDNA4 ISA 7.2, 7.3: exponent byte, bias 127; 12.11: scale = exponent(S.f32); AMD's HIP host conversions"
-    " (amd_hip_ocp_host.hpp) divide and multiply so, as ROCm's hip-fpsan and hip-tests (Unit_amd_ocp_*) demand of gfx950 for small scales",
+    " (amd_hip_ocp_host.hpp) divide and multiply so, as ROCm's hip-fpsan and hip-tests (Unit_amd_ocp_*) demand"
+    " of gfx950 for small scales",
     "A narrow result is value / 2^(byte - 127) rounded once; a wide result is value * 2^(byte - 127) rounded once.",
 )
 SCALE_BYTE_255 = rule(

@@ -42,6 +42,7 @@ EXACT_FIELDS = (  # what an exact sum depends on
 MORE_STEPS, MORE_TILES = 12, 3  # of what the outcome gets wrong, how much joins the search
 SAMPLE = 4  # one of so many elements is looked at while searching
 WHOLE = ("f32", "f64", "integers")  # families that are always looked at whole
+MOST_BASES = 4  # models from which undecided answers are looked for
 PATIENCE = 6  # searches that end without a model before the family is given up
 
 
@@ -190,6 +191,7 @@ def search(starts: Sequence[MfmaModel], free: Sequence[Coordinate], asked: Seque
 def _of_one_level(free: Sequence[Coordinate]) -> list[tuple[Coordinate, ...]]:
     """Pairs of switches that act on one number: its bits and the direction of their cut, a group's length and parts."""
     level = {c: "group" if c.field in GROUP_FIELDS else c.field.partition("_")[0] for c in free}
+    level |= {c: "sum" for c in free if c.field == "output_direction"}
     return [pair for pair in combinations(free, 2) if level[pair[0]] == level[pair[1]]]
 
 
@@ -289,7 +291,9 @@ class MatrixFamily:
         """Which other answers, to one switch or to two of a level, explain as much, and what would tell them apart."""
         free, others = coordinates(self.free), None
         sample = [*reversed(few), *(one.sample() for one in _of_few_variants(asked))]
-        for candidate in chain(_changed(found, [(c,) for c in free]), _changed(found, _of_one_level(free))):
+        # Where a group may be cut otherwise, what goes with that is looked for from there.
+        bases = [found]
+        for candidate in _neighbours(bases, free):
             changed = {c.switch.name: c.answer(candidate) for c in free if c.answer(candidate) != c.answer(found)}
             if all(answer in result.undecided.get(name, ()) for name, answer in changed.items()):
                 continue
@@ -299,6 +303,8 @@ class MatrixFamily:
             if not moot and not changed.keys() <= result.telling.keys():
                 others = self._not_captured(asked) if others is None else others
                 what = _what_tells(found, candidate, others)
+            if not moot and len(bases) < MOST_BASES and any(name.endswith(GROUP_FIELDS) for name in changed):
+                bases.append(candidate)
             for name, answer in changed.items():
                 result.telling.setdefault(name, "the other answers leave it without a meaning" if moot else what)
                 told = result.undecided.setdefault(name, [])
@@ -313,9 +319,11 @@ class MatrixFamily:
         return [question(s, np.zeros(s.output[0], np.uint32)) for s in self._own(steps) if s.variant in variants]
 
 
-def _changed(model: MfmaModel, moves: Sequence[tuple[Coordinate, ...]]) -> Iterator[MfmaModel]:
-    """Every change of a model that one of some moves can make."""
-    return chain.from_iterable(_changes(model, move) for move in moves)
+def _neighbours(bases: Sequence[MfmaModel], free: Sequence[Coordinate]) -> Iterator[MfmaModel]:
+    """The models one answer, or two of one level, away from each of the bases, which may grow meanwhile."""
+    for base in bases:
+        for move in chain([(coordinate,) for coordinate in free], _of_one_level(free)):
+            yield from _changes(base, move)
 
 
 def _starts(known: MfmaModel, free: Sequence[Coordinate], few: Sequence[Question]) -> list[MfmaModel]:

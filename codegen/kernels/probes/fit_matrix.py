@@ -42,7 +42,7 @@ EXACT_FIELDS = (  # what an exact sum depends on
 MORE_STEPS, MORE_TILES = 12, 3  # of what the outcome gets wrong, how much joins the search
 SAMPLE = 4  # one of so many elements is looked at while searching
 WHOLE = ("f32", "f64", "integers")  # families that are always looked at whole
-MOST_BASES = 4  # models from which undecided answers are looked for
+MOST_BASES = 12  # models from which undecided answers are looked for
 PATIENCE = 6  # searches that end without a model before the family is given up
 
 
@@ -291,7 +291,7 @@ class MatrixFamily:
         """Which other answers, to one switch or to two of a level, explain as much, and what would tell them apart."""
         free, others = coordinates(self.free), None
         sample = [*reversed(few), *(one.sample() for one in _of_few_variants(asked))]
-        # Where a group may be cut otherwise, what goes with that is looked for from there.
+        # Where one switch has another answer, what goes with that is looked for from there.
         bases = [found]
         for candidate in _neighbours(bases, free):
             changed = {c.switch.name: c.answer(candidate) for c in free if c.answer(candidate) != c.answer(found)}
@@ -303,7 +303,7 @@ class MatrixFamily:
             if not moot and not changed.keys() <= result.telling.keys():
                 others = self._not_captured(asked) if others is None else others
                 what = _what_tells(found, candidate, others)
-            if not moot and len(bases) < MOST_BASES and any(name.endswith(GROUP_FIELDS) for name in changed):
+            if not moot and len(bases) < MOST_BASES and not changed.keys() <= result.undecided.keys():
                 bases.append(candidate)
             for name, answer in changed.items():
                 result.telling.setdefault(name, "the other answers leave it without a meaning" if moot else what)

@@ -23,11 +23,13 @@ if TYPE_CHECKING:
     from emu.interactive import f16, f32, f64, i32, lane_id, lanes, mask, to_numpy, u32, u64
     from emu.interactive_lds import Lds
     from emu.interactive_matrix import from_registers, mfma, to_registers
+    from gfx950.arithmetic.mfma_explain import explain
 
 _HOMES = {
     "emu.interactive": ("lanes", "lane_id", "mask", "u32", "u64", "i32", "f16", "f32", "f64", "to_numpy"),
     "emu.interactive_lds": ("Lds",),
     "emu.interactive_matrix": ("mfma", "to_registers", "from_registers"),
+    "gfx950.arithmetic.mfma_explain": ("explain",),
     "emu.display": ("show",),
     "emu.dispatch": ("Device", "RunOptions"),
     "emu.geometry": ("Geometry",),
@@ -41,6 +43,7 @@ __all__ = [
     "Geometry",
     "Lds",
     "RunOptions",
+    "explain",
     "f16",
     "f32",
     "f64",

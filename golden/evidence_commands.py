@@ -16,7 +16,7 @@ import click
 from gfx950 import terminal
 from gfx950.commands import describe_switch, find_instruction, switch_line
 from gfx950.evidence import LEDGER, LEVELS, Rule, weakest_first
-from gfx950.models import Model, in_force, rule_in_force, switches_of, using
+from gfx950.models import SWITCHES, Model, in_force, load_switches, rule_in_force, switches_of, using
 
 if TYPE_CHECKING:
     from emu.contained_rules import KernelEvidence
@@ -140,6 +140,8 @@ def _named(what: str) -> Question:
     import_rules()
     if rules := [rule_in_force(r) for name, r in LEDGER.items() if fnmatch.fnmatchcase(name, what)]:
         return Question((), weakest_first(rules))
+    if what in load_switches():
+        return Question((f"the switch {what} decides",), weakest_first(map(rule_in_force, SWITCHES[what].rules)))
     if names := fnmatch.filter(load(), what):
         return _kernels({what: KernelEvidence({name: rules_of(load()[name]) for name in sorted(names)}, in_force())})
     raise click.UsageError(_unknown(what, load(), kernel_names()))

@@ -74,9 +74,7 @@ def test_an_array_in_place_is_written_to_its_file(run, engine):
     np.testing.assert_array_equal(np.load("y.npy"), np.arange(128, dtype=np.int32) * 3)
     np.testing.assert_array_equal(np.load("x.npy"), np.arange(128, dtype=np.int32))
     assert re.search(rf"ran scale on the {engine} engine: 2 workgroups, \d+ wave instructions", out)
-    assert re.search(
-        r"^(\d+) instructions: 0 measured, .*, 0 vendor, 0 chosen, \1 spec$", out, re.M
-    )
+    assert re.search(r"^(\d+) instructions: 0 measured, .*, 0 vendor, 0 chosen, \1 spec$", out, re.M)
     assert "below spec" not in out
     assert out.endswith("wrote y.npy\n")
 

@@ -229,3 +229,10 @@ def test_a_file_with_brackets_is_a_file_and_a_huge_name_is_none(gfx950, tmp_path
     assert code == 2
     assert "is no instruction, rule, kernel or file" in error
     assert len(error) < 2000
+
+
+def test_a_switch_is_answered_with_the_rules_it_decides(gfx950):
+    code, out, _ = gfx950("evidence", "mfma.byte.c_window")
+    assert code == 0
+    assert out.startswith("the switch mfma.byte.c_window decides")
+    assert "  mfma.byte.c\n" in out

@@ -75,9 +75,9 @@ def run(
 ) -> None:
     """Run all probes, or those named, into one CAPTURE file.
 
-    A run that is broken off goes on where it was when it is started again with the same arguments; until it is whole
-    its parts lie in CAPTURE.part. On a device it needs ROCm's HIP, on either a clang (ROCm's, or `pip install
-    ziglang`).
+    A run that is broken off goes on behind the last whole probe when it is started again with the same arguments; until
+    then its parts lie in CAPTURE.part. A CAPTURE that exists is not overwritten. On a device it needs ROCm's HIP, on
+    either a clang (ROCm's, or `pip install ziglang`).
 
     \b
     Examples:
@@ -91,11 +91,15 @@ def run(
         raise click.UsageError("say where: --device, or --on emulator")
     if device and model is not None:
         raise click.UsageError("--model is for the emulator: a device has its own arithmetic")
+    if path.exists():
+        raise click.UsageError(f"{path} exists: name another file, or remove it first; captures are not overwritten")
     options = RunOptions(engine="device" if device else "host", threads=threads, model=model)
-    start = time.perf_counter()
+    before = time.perf_counter()
 
     def done(one: Probe, steps: int, taken_up: bool) -> None:
-        what = "taken from the earlier run" if taken_up else f"{time.perf_counter() - start:.1f} s"
+        nonlocal before
+        seconds, before = time.perf_counter() - before, time.perf_counter()
+        what = "taken from the earlier run" if taken_up else f"{seconds:.1f} s"
         click.echo(f"{one.name:<4} {steps} launches, {what}: {one.title}", err=True)
 
     found = run_probes(_chosen(names), path, options, size or ("full" if device else "quick"), done)
@@ -155,6 +159,8 @@ def fit(context: click.Context, file: Path, path: Path | None, as_json: bool) ->
     from gfx950.whole_files import check_target
 
     if path is not None:
+        if path.suffix != ".json":
+            raise click.UsageError(f"{path}: the file of a model ends in .json")
         check_target(path)  # before the work, whose results would have no place
     found = fit_capture(read(file), FAMILIES, _nothing if as_json else _show_family)
     if path is not None:
@@ -172,8 +178,8 @@ def _nothing(family: FamilyFit) -> None: ...
 def _show_family(found: FamilyFit) -> None:
     from gfx950.models import SWITCHES
 
-    state = f"{len(found.unexplained)} steps unexplained" if found.unexplained else "explained"
-    click.echo(f"{found.family}: {found.steps} steps, {state}")
+    state = f"{_counted(len(found.unexplained), 'step')} unexplained" if found.unexplained else "explained"
+    click.echo(f"{found.family}: {_counted(found.steps, 'step')}, {state}")
     for name, answer in found.answers.items():
         others = found.undecided.get(name, [])
         if others:
@@ -189,6 +195,10 @@ def _show_family(found: FamilyFit) -> None:
         click.echo(f"  and {len(found.unexplained) - SHOWN} more")
 
 
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"
+
+
 def _listed(answers: Sequence[Answer]) -> str:
     """Answers in one line, runs of numbers by their ends."""
     parts: list[str] = []
@@ -202,9 +212,13 @@ def _listed(answers: Sequence[Answer]) -> str:
 def _show_end(found: Fit, path: Path | None) -> None:
     for name in found.stale:
         click.echo(f"not used: {name} was asked otherwise than this version asks it", err=True)
-    decided = sum(len(set(f.answers) - set(f.undecided)) for f in found.families)
+    decided = sum(len(set(f.answers) - set(f.undecided)) for f in found.families if not f.unexplained)
     asked = sum(len(f.answers) for f in found.families)
     click.echo(f"{decided} of {asked} switches decided by the capture of {found.capture.origin.text}")
+    if not found.explained:
+        click.echo(
+            "answers of a family with an unexplained step are the nearest there are, and never count as measured"
+        )
     if found.capture.origin.kind != "device":
         click.echo("no evidence for the chip: an emulator made this capture")
     if path is not None:

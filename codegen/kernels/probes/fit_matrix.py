@@ -32,6 +32,8 @@ from gfx950.models import Answer, Model, Switch, find_model
 
 Words = NDArray[np.uint32]
 ASKING = ("P1/", "P1b/", "P2/", "P3/", "P4/", "P5/", "P6/", "P7/", "P8/tiles/", "P9/")
+DECIDING = ("P1/", "P2/", "P3/", "P4/", "P5/", "P6/", "P9/")  # without any of them a capture asks for no answers
+NOT_ASKED = "the capture asks for no answers of this family: its steps are only confirmed"
 STARTS = ("gfx950", "cdna3", "exact", "fma_chain")
 FIRST_STEPS, FIRST_TILES = 24, 3  # what the search begins with, tiles of each step
 GROUP_FIELDS = ("method", "length", "split", "split_direction")
@@ -253,6 +255,10 @@ class MatrixFamily:
         asked = [question(step, evidence.output(step)) for step in self._own(evidence.of(*ASKING))]
         if not asked:
             return None
+        if not any(one.step.name.startswith(DECIDING) for one in asked):
+            known = MfmaModel.of(model)
+            confirmed = differences((one.step.name, one.captured, one.predicted(known)) for one in asked)
+            return FamilyFit(self.name, unexplained=confirmed, steps=len(asked), notes=[NOT_ASKED])
         found, wrong, few = self._explain(asked, MfmaModel.of(model))
         result = FamilyFit(self.name, {s: found.answers[s] for s in self.switches}, steps=len(asked))
         result.unexplained += differences((one.step.name, one.captured, one.predicted(found)) for one in wrong)

@@ -67,5 +67,9 @@ def test_bad_requests_say_what_was_expected(captured, tmp_path):
     assert "say where: --device, or --on emulator" in run(probe, "run", "-o", tmp_path / "x", code=2)
     both = ("run", "--device", "--on", "emulator", "-o", tmp_path / "x")
     assert "say where" in run(probe, *both, code=2)
+    before = captured.read_bytes()
+    assert "exists: name another file" in run(probe, "run", "P9", "--on", "emulator", "-o", captured, code=2)
+    assert captured.read_bytes() == before
+    assert "the file of a model ends in .json" in run(probe, "fit", captured, "-o", tmp_path / "model", code=2)
     with pytest.raises(capture.CaptureError, match="has no step P9/nothing"):
         CliRunner().invoke(probe, ["show", str(captured), "P9/nothing"], catch_exceptions=False)

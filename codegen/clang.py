@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
+from codegen.llvm_programs import rocm_program, run_program
 from codegen.llvm_text import EmitError
 
 TIMEOUT_SECONDS = 600
@@ -29,8 +29,7 @@ def _candidates() -> Iterator[tuple[str, list[str] | None]]:
     """Every place a clang may be, best first: what the place is called, and the command when it is there."""
     rocm = os.environ.get("ROCM_PATH")
     for root in [*([rocm] if rocm else []), "/opt/rocm"]:
-        program = Path(root, "llvm", "bin", "clang")
-        yield str(program), [str(program)] if os.access(program, os.X_OK) and program.is_file() else None
+        yield str(Path(root, "llvm", "bin", "clang")), rocm_program(Path(root), "clang")
     found = _ziglang()
     yield "the Python package ziglang (python -m ziglang clang)", found
     program_on_path = shutil.which("clang")
@@ -73,13 +72,4 @@ def compile_with_clang(llvm_ir: str) -> tuple[str, bytes]:
 
 
 def _run(arguments: list[str]) -> None:
-    shown = " ".join(arguments[:2])
-    try:
-        done = subprocess.run(arguments, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False)
-    except OSError as problem:
-        raise NoClang(f"the compiler `{shown}` could not be started: {problem}") from problem
-    except subprocess.TimeoutExpired as problem:
-        raise EmitError(f"the compiler `{shown}` did not finish in {TIMEOUT_SECONDS} seconds") from problem
-    if done.returncode != 0:
-        words = (done.stderr or done.stdout).strip() or "(it said nothing)"
-        raise EmitError(f"the compiler `{shown}` failed with status {done.returncode}:\n{words}")
+    run_program(f"the compiler `{' '.join(arguments[:2])}`", arguments, TIMEOUT_SECONDS, NoClang, EmitError)

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
+from codegen.llvm_programs import rocm_program, run_program
+
 TIMEOUT_SECONDS = 60
+ADVICE = "\nThe input must be one relocatable AMDGPU object without undefined symbols."
 
 
 class NoLinker(RuntimeError):
@@ -26,8 +28,7 @@ class LinkError(RuntimeError):
 
 
 def _rocm_linker(root: Path) -> list[str] | None:
-    program = root / "llvm" / "bin" / "ld.lld"
-    return [str(program)] if os.access(program, os.X_OK) and program.is_file() else None
+    return rocm_program(root, "ld.lld")
 
 
 def _path_linker() -> list[str] | None:
@@ -83,21 +84,5 @@ def link(object_bytes: bytes) -> bytes:
         source, target = Path(folder, "kernel.o"), Path(folder, "kernel.hsaco")
         source.write_bytes(object_bytes)
         arguments = [*command, "-shared", "--no-undefined", str(source), "-o", str(target)]
-        _run(arguments, command)
+        run_program(f"the linker `{' '.join(command)}`", arguments, TIMEOUT_SECONDS, LinkError, LinkError, ADVICE)
         return target.read_bytes()
-
-
-def _run(arguments: list[str], command: list[str]) -> None:
-    shown = " ".join(command)
-    try:
-        done = subprocess.run(arguments, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False)
-    except OSError as problem:
-        raise LinkError(f"the linker `{shown}` could not be started: {problem}") from problem
-    except subprocess.TimeoutExpired as problem:
-        raise LinkError(f"the linker `{shown}` did not finish in {TIMEOUT_SECONDS} seconds") from problem
-    if done.returncode != 0:
-        words = (done.stderr or done.stdout).strip() or "(it said nothing)"
-        raise LinkError(
-            f"the linker `{shown}` failed with status {done.returncode}:\n{words}\n"
-            "The input must be one relocatable AMDGPU object without undefined symbols."
-        )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from gfx950 import terminal
+from gfx950.whole_files import write_whole
 
 if TYPE_CHECKING:
     from codegen.compile import Compiled, Resources
@@ -89,15 +89,7 @@ def _make(folder: Path) -> None:
 
 
 def _write(path: Path, content: str | bytes) -> Path:
-    """Writes a file under another name first: where the disk is full, what was there before stays as it was."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        temporary.write_bytes(content.encode() if isinstance(content, str) else content)
-        os.replace(temporary, path)
-    except OSError as error:
-        raise OSError(f"cannot write {path}: {error.strerror}") from error
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_whole(path, content.encode() if isinstance(content, str) else content)
     return path
 
 

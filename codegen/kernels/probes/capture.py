@@ -9,6 +9,7 @@ when it is whole.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import math
 import os
@@ -27,7 +28,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gfx950.whole_files import check_target
+from gfx950.whole_files import check_target, write_whole
 
 Array = NDArray[Any]
 SCHEMA = "gfx950.capture/1"
@@ -130,21 +131,19 @@ def _whole(origin: Origin, size: str, pairs: Sequence[tuple[Entry, bytes]]) -> C
 
 
 def write(capture: Capture, path: Path) -> None:
-    """Writes the file under another name first, so that there is never half a capture."""
-    _write_zip(path, capture.origin, capture.size, capture.entries.values(), capture.outputs)
+    """Writes the file, whole or not at all."""
+    write_whole(path, _zipped(capture))
 
 
-def _write_zip(path: Path, origin: Origin, size: str, entries: Iterable[Entry], outputs: Mapping[str, bytes]) -> None:
-    entries = list(entries)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as zipped:
-            zipped.writestr(zipfile.ZipInfo(INDEX), _index(origin, size, entries), zipfile.ZIP_DEFLATED)
-            for number, entry in enumerate(entries):
-                zipped.writestr(zipfile.ZipInfo(f"steps/{number}"), outputs[entry.name], zipfile.ZIP_DEFLATED)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+def _zipped(capture: Capture) -> bytes:
+    """The content of a capture's file."""
+    content = io.BytesIO()
+    entries = capture.entries.values()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as zipped:
+        zipped.writestr(zipfile.ZipInfo(INDEX), _index(capture.origin, capture.size, entries), zipfile.ZIP_DEFLATED)
+        for number, entry in enumerate(entries):
+            zipped.writestr(zipfile.ZipInfo(f"steps/{number}"), capture.outputs[entry.name], zipfile.ZIP_DEFLATED)
+    return content.getvalue()
 
 
 def read(path: Path) -> Capture:

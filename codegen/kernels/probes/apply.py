@@ -6,7 +6,7 @@ Registers lie in memory as natives have them: (items, registers, 64 lanes) of 32
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
@@ -26,6 +26,7 @@ from codegen.language import (
     workgroup_id,
 )
 from codegen.machine_text import Register, plan
+from emu.engines.numpy_engine import NumpyEngine
 from gfx950.isa.registry import Instruction, Parameter, lookup
 from gfx950.lanes import LANES, Lanes, Mode, in_registers, registers_of
 
@@ -73,6 +74,24 @@ def operand(parameter: Parameter, words: list[U32]) -> Any:
     """Registers as a matrix operand's type."""
     whole = in_registers(words)
     return whole.bits(parameter.kind) if isinstance(whole, Lanes) else whole
+
+
+def body_arguments(
+    mnemonic: str,
+    static: Mapping[str, int],
+    words: Words,
+    engine: NumpyEngine,
+    make: Callable[[Parameter, list[U32]], Any],
+) -> list[Any]:
+    """What the body of an instruction is called with, on registers (items, registers, 64) of a numpy engine. make: an
+    operand from its registers."""
+    instruction, at = lookup(mnemonic), 0
+    given: dict[str, Any] = static_fields(mnemonic, static)
+    counts = registers_read(mnemonic, tuple(sorted(static.items())))
+    for parameter, count in zip(operands_of(instruction), counts, strict=True):
+        given[parameter.name] = make(parameter, [U32(engine, words[:, at + i]) for i in range(count)])
+        at += count
+    return [engine.mode if p.kind is Mode else given[p.name] for p in instruction.parameters]
 
 
 def words_of(result: Any) -> list[U32]:

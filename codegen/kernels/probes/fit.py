@@ -178,3 +178,8 @@ def difference(step: str, captured: Array, predicted: Array) -> Difference | Non
 def differences(outputs: Iterable[tuple[str, Array, Array]]) -> list[Difference]:
     """Where steps differ, one difference each, from their names, captured and predicted outputs."""
     return [one for output in outputs if (one := difference(*output)) is not None]
+
+
+def spread(count: int, wanted: int) -> list[int]:
+    """Some numbers below count, evenly apart."""
+    return sorted({i * count // wanted for i in range(min(wanted, count))})

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from codegen.kernels.probes.apply import operand, operands_of, static_fields
-from codegen.kernels.probes.fit import Evidence, FamilyFit, differences
+from codegen.kernels.probes.apply import body_arguments, operand
+from codegen.kernels.probes.fit import Evidence, FamilyFit, differences, spread
 from codegen.kernels.probes.matrix_step import MatrixStep
 from codegen.kernels.probes.matrix_variants import FORMATS, Variant
 from codegen.kernels.probes.probe import SIZES, probes
@@ -27,7 +27,7 @@ from gfx950.arithmetic.mfma_models import DEFAULT, Format, MfmaModel, mfma_class
 from gfx950.arithmetic.mfma_numbers import SAMPLE_SHIFT, native_numbers
 from gfx950.arithmetic.mfma_switches import CLASS_SWITCHES, CLASSES, FIELDS, QUESTIONS, GroupRule, Method, Split
 from gfx950.isa.registry import lookup
-from gfx950.lanes import LANES, U32, Mode
+from gfx950.lanes import LANES, Mode
 from gfx950.models import Answer, Model, Switch, find_model
 
 Words = NDArray[np.uint32]
@@ -102,19 +102,14 @@ class Question:
 def question(step: MatrixStep, captured: Words) -> Question:
     """A captured step with the native that its instruction calls."""
     engine = _Recorder(None if step.mode is None else Mode.from_bits(step.mode))
-    instruction, words = lookup(step.variant.mnemonic), step.inputs[0]
-    given: dict[str, Any] = static_fields(instruction.name, step.variant.static)
-    at = 0
-    for parameter in operands_of(instruction):
-        registers = [U32(engine, words[:, at + i]) for i in range(parameter.registers)]
-        given[parameter.name], at = operand(parameter, registers), at + parameter.registers
-    arguments = [engine.mode if p.kind is Mode else given[p.name] for p in instruction.parameters]
+    mnemonic = step.variant.mnemonic
+    arguments = body_arguments(mnemonic, step.variant.static, step.inputs[0], engine, operand)
     try:
-        instruction.body(*arguments)
+        lookup(mnemonic).body(*arguments)
     except _Reached as reached:
         native, inputs, parameters = reached.args
         return Question(step, native, inputs, parameters, captured)
-    raise ValueError(f"{step.name}: {instruction.name} calls no native")
+    raise ValueError(f"{step.name}: {mnemonic} calls no native")
 
 
 # ---- The search ------------------------------------------------------------------------------------------------------
@@ -274,7 +269,7 @@ class MatrixFamily:
         free = coordinates(self.free)
         few: list[Question] = []
         for one in _spread_over(asked, FIRST_STEPS):
-            few += one.sample().tiles(_spread(len(one.inputs), FIRST_TILES))
+            few += one.sample().tiles(spread(len(one.inputs), FIRST_TILES))
         starts, stuck = _starts(known, free, few), 0
         best, count = search(starts, free, few)
         while True:
@@ -358,18 +353,13 @@ def _started(known: MfmaModel, free: Sequence[Coordinate], named: Model) -> Mfma
     return known
 
 
-def _spread(count: int, wanted: int) -> list[int]:
-    """Some numbers below count, evenly apart."""
-    return sorted({i * count // wanted for i in range(min(wanted, count))})
-
-
 def _some(places: Any, turn: int) -> list[int]:
     """A few of some tiles, other ones in another turn."""
-    return [int(places[(turn + i) % len(places)]) for i in _spread(len(places), MORE_TILES)]
+    return [int(places[(turn + i) % len(places)]) for i in spread(len(places), MORE_TILES)]
 
 
 def _spread_over(asked: Sequence[Question], wanted: int) -> list[Question]:
-    return [asked[i] for i in _spread(len(asked), wanted)]
+    return [asked[i] for i in spread(len(asked), wanted)]
 
 
 def _of_few_variants(asked: Sequence[Question]) -> list[Question]:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from codegen.kernels.probes.digests import DigestStep
-from codegen.kernels.probes.fit import Evidence, FamilyFit, differences
+from codegen.kernels.probes.fit import Evidence, FamilyFit, differences, spread
 from codegen.kernels.probes.fit_confirm import confirmed
 from codegen.kernels.probes.probe import SIZES, Step, probes
 from codegen.kernels.probes.value_step import ValueStep, predicted, switches_in
@@ -96,7 +96,7 @@ class Search:
 def explain(asked: Sequence[Question], model: Model, switches: Sequence[str]) -> tuple[Model, list[Question], Search]:
     """The model that a search on a few waves ends with, those joining them that it gets wrong; what it gets wrong in
     the end; and the search."""
-    search = Search(one.only(_spread(len(one.words), FIRST_WAVES)) for one in _some(asked))
+    search = Search(one.only(spread(len(one.words), FIRST_WAVES)) for one in _some(asked))
     while True:
         model, count = search.best(model, switches)
         bad = [(one, waves) for one in asked if len(waves := np.flatnonzero(one.wrong(model)))]
@@ -105,13 +105,8 @@ def explain(asked: Sequence[Question], model: Model, switches: Sequence[str]) ->
         search.asked += [one.only(waves[:MORE_WAVES]) for one, waves in bad[:MORE_STEPS]]
 
 
-def _spread(count: int, wanted: int) -> list[int]:
-    """Some numbers below count, evenly apart."""
-    return sorted({i * count // wanted for i in range(min(wanted, count))})
-
-
 def _some(asked: Sequence[Question]) -> list[Question]:
-    return [asked[i] for i in _spread(len(asked), FIRST_STEPS)]
+    return [asked[i] for i in spread(len(asked), FIRST_STEPS)]
 
 
 def changes(model: Model, switches: Sequence[str], together: int) -> Iterator[Model]:

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from codegen.kernels.probes.apply import apply_step, operands_of, registers_read, static_fields, words_of
+from codegen.kernels.probes.apply import apply_step, body_arguments, words_of
 from codegen.kernels.probes.probe import Step
 from emu.engines.numpy_engine import NumpyEngine
 from gfx950.instruction_rules import rules_of
-from gfx950.isa.registry import lookup
+from gfx950.isa.registry import Parameter, lookup
 from gfx950.lanes import LANES, U16, U32, Lanes, Mode, in_registers
 from gfx950.models import Model, load_switches, switches_of, using
 
@@ -73,23 +73,18 @@ def predicted(mnemonic: str, static: Mapping[str, int], mode: int, words: Words,
 
 
 def _run(mnemonic: str, static: Mapping[str, int], words: Words, engine: NumpyEngine) -> Words:
-    instruction = lookup(mnemonic)
-    given: dict[str, Any] = static_fields(mnemonic, static)
-    counts, at = registers_read(mnemonic, tuple(sorted(static.items()))), 0
-    for parameter, count in zip(operands_of(instruction), counts, strict=True):
-        given[parameter.name] = _operand(parameter.kind, [U32(engine, words[:, at + i]) for i in range(count)])
-        at += count
-    results = instruction.body(*(engine.mode if p.kind is Mode else given[p.name] for p in instruction.parameters))
+    results = lookup(mnemonic).body(*body_arguments(mnemonic, static, words, engine, _operand))
     registers = [w for r in (results if isinstance(results, tuple) else (results,)) for w in words_of(_wide(r))]
     shape = (len(words), LANES)
     return np.stack([np.broadcast_to(w.raw, shape) for w in registers], axis=1).astype(np.uint32)
 
 
-def _operand(kind: Any, registers: Sequence[U32]) -> Any:
+def _operand(parameter: Parameter, registers: Sequence[U32]) -> Any:
     """Registers as an operand's type; one of 16 bits takes the low half."""
     whole = in_registers(registers)
     if not isinstance(whole, Lanes):
         return whole
+    kind = parameter.kind
     return (whole.to(U16) if kind.width == 16 else whole).bits(kind)
 
 

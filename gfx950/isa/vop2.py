@@ -85,13 +85,13 @@ def v_mul_f32(src0: F32, src1: F32) -> F32:
     return src0 * src1
 
 
-@vop2("v_min_f32", 10, rules=MIN_MAX)
+@vop2("v_min_f32", 10, rules=MIN_MAX, intrinsic="llvm.minimumnum.f32")
 def v_min_f32(src0: F32, src1: F32) -> F32:
     """The smaller operand, -0 below +0, NaNs by MODE.IEEE. [12.7]"""
     return smaller(src0, src1)
 
 
-@vop2("v_max_f32", 11, rules=MIN_MAX)
+@vop2("v_max_f32", 11, rules=MIN_MAX, intrinsic="llvm.maximumnum.f32")
 def v_max_f32(src0: F32, src1: F32) -> F32:
     """The larger operand, +0 above -0, NaNs by MODE.IEEE. [12.7]"""
     return larger(src0, src1)

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from codegen.kernel_package import kernel_package
-from codegen.kernels.drafter_attention import block, kernel, lanes, launch, merge, qkv, tiles
+from codegen.kernels import lanes
+from codegen.kernels.drafter_attention import block, kernel, launch, merge, qkv, tiles
 from codegen.language import lds_read, maximum
 from emu.dispatch import RunOptions
 from gfx950.lanes import F32

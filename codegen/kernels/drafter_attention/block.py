@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from codegen.kernels.drafter_attention.cases import BLOCK, WINDOW
-from codegen.kernels.drafter_attention.lanes import butterfly, fp8_pack4, hw_exp2, largest, total
 from codegen.kernels.drafter_attention.tiles import Tile, operand_run, operand_wide
+from codegen.kernels.lanes import butterfly, fp8_pack4, hw_exp2, largest, total
 from codegen.language import F32, I32, U32, U64, Mask, branch, constant, maximum
 from gfx950.evidence import Evidence, rule
 from gfx950.isa.matrix import v_mfma_scale_f32_16x16x128_f8f6f4

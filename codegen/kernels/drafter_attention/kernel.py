@@ -16,7 +16,6 @@ from codegen.kernels.drafter_attention.cases import (
     THREADS,
     WINDOW,
 )
-from codegen.kernels.drafter_attention.lanes import at, ld
 from codegen.kernels.drafter_attention.merge import ML_BYTES, merge_task, store_partial
 from codegen.kernels.drafter_attention.qkv import FirstBlocks, position_of, qkv_load, qkv_pre, qkv_rows
 from codegen.kernels.drafter_attention.tiles import (
@@ -32,6 +31,7 @@ from codegen.kernels.drafter_attention.tiles import (
     physical_blocks,
     q_operand,
 )
+from codegen.kernels.lanes import at, ld
 from codegen.language import (
     F32,
     I32,

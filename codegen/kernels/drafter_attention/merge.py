@@ -7,7 +7,7 @@ from typing import Any
 
 from codegen.kernels.drafter_attention.block import NEG_INF, State
 from codegen.kernels.drafter_attention.cases import HEAD_DIM, MAX_PARTITIONS, PARTIAL_BYTES, Q_HEADS, SCALE_GROUP
-from codegen.kernels.drafter_attention.lanes import at, bf16_round, butterfly, fp8_pack4, hw_exp2
+from codegen.kernels.lanes import at, bf16_round, butterfly, fp8_pack4, hw_exp2
 from codegen.language import (
     F32,
     I32,

@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from codegen.kernels.drafter_attention.cases import BLOCK, HEAD_DIM, KEY_BYTES, Q_HEADS, QKV_WIDTH, QPR, ROT
-from codegen.kernels.drafter_attention.lanes import at, bf16_round, bf16_values, butterfly, fp8_pack4, hw_rsq, ld, total
 from codegen.kernels.drafter_attention.tiles import (
     TK0,
     TQ,
@@ -20,6 +19,7 @@ from codegen.kernels.drafter_attention.tiles import (
     store_new_value,
     tw,
 )
+from codegen.kernels.lanes import at, bf16_round, bf16_values, butterfly, fp8_pack4, hw_rsq, ld, total
 from codegen.language import F32, I32, U32, U64, Mask, constant, lds_write, store, when
 from gfx950.evidence import Evidence, rule
 from gfx950.lanes import fma

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from codegen.kernels.drafter_attention.cases import BLOCK, KEY_BYTES
-from codegen.kernels.drafter_attention.lanes import ld, perm
+from codegen.kernels.lanes import ld, perm
 from codegen.language import I32, U32, U64, Mask, lds_read, lds_write, lds_write_byte
 from gfx950.lanes import LANES
 

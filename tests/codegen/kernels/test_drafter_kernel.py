@@ -13,7 +13,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from codegen.kernels.drafter_attention import block, kernel, lanes, launch, merge, qkv, tiles
+from codegen.kernels import lanes
+from codegen.kernels.drafter_attention import block, kernel, launch, merge, qkv, tiles
 from codegen.kernels.drafter_attention.cases import CASES, PARTIAL_BYTES, Case, Request, build
 from codegen.kernels.drafter_attention.reference import check_outputs, reference
 from codegen.language import (

@@ -1,4 +1,4 @@
-"""Small steps over lanes that every part of the kernel uses: exchanges, packing, raw transcendentals, addresses."""
+"""Small steps over lanes that kernels share: exchanges, packing, raw transcendentals, addresses."""
 
 from __future__ import annotations
 

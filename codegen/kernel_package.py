@@ -23,7 +23,7 @@ Array = NDArray[Any]
 @dataclass(frozen=True)
 class Output:
     """One array a kernel writes. name: its key. format: a `gfx950.formats` name, or "u8" for plain bytes. stored: how
-    much of it a recorded golden keeps: the bytes themselves, or only their digest."""
+    much of it a recorded golden keeps: the bytes themselves (where they are not many), or only their digest."""
 
     name: str
     format: str

@@ -21,6 +21,7 @@ from gfx950.evidence import LEVELS, counted
 
 SCHEMA = "gfx950.golden/2"
 HOME = Path(__file__).parent / "recorded"
+MOST_KEPT = 1 << 18  # bytes of an output that a record keeps; of larger ones only the digest
 
 
 State = Literal["new", "unchanged", "same bits", "CHANGED"]
@@ -129,7 +130,7 @@ def _record(
     for output in package.outputs:
         array = outputs[output.name]
         entry = StoredOutput(str(array.dtype), list(array.shape), sha256(array))
-        if output.stored:
+        if output.stored and array.nbytes <= MOST_KEPT:
             entry.offset, entry.nbytes = len(data), array.nbytes
             data += bytes_of(array).tobytes()
         stored[output.name] = entry

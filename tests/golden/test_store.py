@@ -57,6 +57,14 @@ def test_several_arrays_keep_their_bits(made_up, tmp_path):
     assert arrays["codes"].shape == (4, 4)
 
 
+def test_of_a_large_output_only_the_digest_is_kept(made_up, tmp_path, monkeypatch):
+    monkeypatch.setattr(store, "MOST_KEPT", 15)  # the codes are 16 bytes
+    record(made_up, tmp_path)
+    entry, arrays = read("made_up", "one", tmp_path)
+    assert arrays == {}
+    assert entry.outputs["codes"].sha256 == sha256(made_up.right(made_up.package.build("one"))["codes"])
+
+
 def test_recording_twice_gives_identical_files(made_up, tmp_path):
     record(made_up, tmp_path / "a")
     record(made_up, tmp_path / "b")

@@ -51,9 +51,18 @@ class Runner:
         if self.code_object is None:
             run_source(program(kernel), grid, arguments)
             return
-        watched = self.watch if self.watch and any(a is self.watch[0] for a in arguments) else None
+        watched = _watched(self.watch, arguments) if self.watch else None
         bound = _loaded(self.code_object)[kernel.name][tuple(grid), kernel.block]
         self.report.add(bound(*arguments, options=self.options, watch=watched))
+
+
+def _watched(watch: tuple[Array, int], arguments: Sequence[Any]) -> tuple[Array, int] | None:
+    """The argument that holds the watched byte, which may be a part of the watched array, and the byte's offset."""
+    address = watch[0].ctypes.data + watch[1]
+    for array in arguments:
+        if isinstance(array, np.ndarray) and array.ctypes.data <= address < array.ctypes.data + array.nbytes:
+            return array, address - array.ctypes.data
+    return None
 
 
 def check_array(name: str, array: object, dtype: Any, shape: Sequence[int | None]) -> None:

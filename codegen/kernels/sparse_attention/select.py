@@ -17,6 +17,7 @@ from codegen.kernels.sparse_attention.rows import Rows
 from codegen.kernels.sparse_attention.shapes import PAGES_PER_SPARSE_BLOCK, SPARSE_BLOCK_SIZE, TABLE_WIDTH, TOPK
 from codegen.kernels.sparse_attention.table import (
     AITER,
+    Sequence,
     check_count,
     check_entries,
     check_rows,
@@ -104,10 +105,10 @@ def select_blocks_kernel(
 
     @loop(head * heads_each, (head + 1) * heads_each)
     def _(kv_head: I32) -> None:
-        sequence = row * kv_heads + kv_head
-        table_row = row_address(table, sequence, constant(I32, TABLE_WIDTH))
-        to = at(ctx, sequence * 4)
-        emit_row(blk, causal, entries, pages, kv_head, kv_heads, constant(I32, TOPK), table_row, to)
+        number = row * kv_heads + kv_head
+        table_row = row_address(table, number, constant(I32, TABLE_WIDTH))
+        sequence = Sequence(entries, pages, kv_head, kv_heads, table_row, at(ctx, number * 4))
+        emit_row(blk, causal, constant(I32, TOPK), sequence)
 
 
 def _best_keys(scores: U64, blocks: I32) -> U64:

@@ -8,6 +8,7 @@ and with it which entries of a block table are read, is checked here for all par
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,33 +63,49 @@ def row_address(base: U64, row: I32, width: I32) -> U64:
     return base + words * 4
 
 
-def emit_row(
-    blk: I32, kv_len: I32, entries: U64, pages: I32, kv_head: I32, kv_heads: I32, k: I32, table_row: U64, ctx: U64
-) -> None:
-    """Writes a row of the page table, and its context's length at `ctx`.
+@dataclass(frozen=True)
+class Sequence:
+    """Where a (row, kv head) has its pages and puts its table.
 
-    blk: lane i's is the i-th selected block, or negative. entries: the request's row of the block table. pages: what an
-    entry is multiplied by. k: places of the table's row, 8 entries each; no lane from k on has a block.
-    [rules sparse_attention.table, .table_duplicates]
+    entries: its request's row of the block table. pages: what an entry is multiplied by. table: its row of the page
+    table. ctx: the address of its context's length.
+    """
+
+    entries: U64
+    pages: I32
+    kv_head: I32
+    kv_heads: I32
+    table: U64
+    ctx: U64
+
+    def pages_of(self, blk: I32) -> list[I32]:
+        """The ids of a block's 8 pages."""
+        first = ld(self.entries, blk)[0].bits(I32) * self.pages * self.kv_heads + self.kv_head
+        return [first + self.kv_heads * j for j in range(PAGES_PER_SPARSE_BLOCK)]
+
+
+def emit_row(blk: I32, kv_len: I32, k: I32, sequence: Sequence) -> None:
+    """Writes a sequence's row of the page table and its context's length; for a whole wave.
+
+    blk: lane i's is the i-th selected block, or negative. k: places of a row, 8 entries each; no lane from k on has a
+    block. [rules sparse_attention.table, .table_duplicates]
     """
     lane = lane_id()
     own = (kv_len - 1) // SPARSE_BLOCK_SIZE
     valid = (kv_len > 0) & (blk >= 0) & (blk <= own)
-    full, tail = valid & (blk < own), valid & (blk == own)
-    full_lanes = full.ballot()
-    full_count, tail_count = full_lanes.popcount().to(I32), tail.ballot().popcount().to(I32)
+    full_lanes, tail_lanes = (valid & (blk < own)).ballot(), (valid & (blk == own)).ballot()
+    full, has_tail = full_lanes.popcount().to(I32), tail_lanes != 0
     lower = (constant(U64, 1) << lane.bits(U32).to(U64)) - 1
-    place = full.select((full_lanes & lower).popcount().to(I32), full_count)
-    with when(valid):
-        first = ld(entries, blk)[0].bits(I32) * pages * kv_heads + kv_head
-        _store_pages(table_row, place, [first + kv_heads * j for j in range(PAGES_PER_SPARSE_BLOCK)])
-    used = full_count + tail_count.minimum(1)
-    with when((lane >= used) & (lane < k)):
-        _store_pages(table_row, lane, [constant(I32, 0)] * PAGES_PER_SPARSE_BLOCK)
+    earlier = (full_lanes & lower).popcount().to(I32)
+    first_tail = (blk == own) & ((tail_lanes & lower) == 0)
+    with when(valid & ((blk < own) | first_tail)):
+        _store_pages(sequence.table, (blk < own).select(earlier, full), sequence.pages_of(blk))
+    with when((lane >= has_tail.select(full + 1, full)) & (lane < k)):
+        _store_pages(sequence.table, lane, [constant(I32, 0)] * PAGES_PER_SPARSE_BLOCK)
     with when(lane == 0):
-        tokens = full_count * SPARSE_BLOCK_SIZE
+        tokens = full * SPARSE_BLOCK_SIZE
         with_tail = tokens + kv_len - own * SPARSE_BLOCK_SIZE
-        store(ctx, (tail_count > 0).select(with_tail, tokens.minimum(kv_len)))
+        store(sequence.ctx, has_tail.select(with_tail, tokens.minimum(kv_len)))
 
 
 def _store_pages(table_row: U64, place: I32, pages: list[I32]) -> None:
@@ -121,7 +138,8 @@ def build_table_kernel(
     blk = (lane_id() < k).select(selected, -1)
     entries = row_address(block_table, own_request, columns)
     table_row = row_address(table, row, k * PAGES_PER_SPARSE_BLOCK)
-    emit_row(blk, causal, entries, pages, constant(I32, 0), constant(I32, 1), k, table_row, at(ctx, row * 4))
+    one_head = constant(I32, 0), constant(I32, 1)
+    emit_row(blk, causal, k, Sequence(entries, pages, *one_head, table_row, at(ctx, row * 4)))
 
 
 # ---- what is given ---------------------------------------------------------------------------------------------------

@@ -26,7 +26,23 @@ as_json = click.option("--json", "as_json", is_flag=True, help="One JSON documen
 # ---- layout ----------------------------------------------------------------------------------------------------------
 
 
-@click.command()
+class LayoutCommand(click.Command):
+    """`layout INSTRUCTION`, and `layout kv_cache`, which has options and a help text of its own."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """That of the command which answers."""
+        if "kv_cache" not in args:
+            return super().make_context(info_name, args, parent, **extra)
+        from gfx950.kv_cache_commands import kv_cache
+
+        rest = args.copy()
+        rest.remove("kv_cache")
+        return kv_cache.make_context(f"{info_name} kv_cache", rest, parent, **extra)
+
+
+@click.command(cls=LayoutCommand)
 @click.argument("instruction")
 @click.argument("element", required=False)
 @click.option("--a", "a_format", type=click.Choice(FORMATS), help="Format of A (f8f6f4 only). Default: fp8.")
@@ -49,6 +65,8 @@ def layout(
     k = 4 * (c / 2) + index[m][c]. Or it is a place: an operand, a register counted from the operand's first, a lane,
     and bits (all of the register when left out). Without ELEMENT: the operands and their sizes.
 
+    Instead of INSTRUCTION, kv_cache: the elements of a paged key-value cache; `gfx950 layout kv_cache --help`.
+
     \b
     Examples:
       gfx950 layout v_mfma_scale_f32_16x16x128_f8f6f4
@@ -57,6 +75,7 @@ def layout(
       gfx950 layout v_mfma_scale_f32_16x16x128_f8f6f4 'scaleB[3][3]' --op-sel 2
       gfx950 layout v_mfma_f32_16x16x32_bf16 'D[5][9]' --json
       gfx950 layout v_smfmac_f32_16x16x64_f16 'index[3][21]'
+      gfx950 layout kv_cache 'V page 54 byte 0x123'
     """
     from gfx950.layouts import describe_element, describe_place
 

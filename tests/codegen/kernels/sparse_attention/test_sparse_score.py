@@ -116,7 +116,7 @@ def test_scores_are_those_of_the_matrices(name):
     check(both(*arguments), by_matrices(*arguments))
 
 
-@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 20))])
+@pytest.mark.parametrize("seed", range(20))
 def test_random_rows(seed):
     draw = integers(f"random scores {seed}", 40, 0, 1 << 20).tolist()
     heads = 1 + draw[0] % 16
@@ -228,7 +228,6 @@ def test_tiles_are_runs_of_one_request():
     assert tiles_of(rows, 1).tolist()[0] == [0, 3, 0, 2]
 
 
-@pytest.mark.slow
 def test_the_longest_row():
     rows = rows_of((0, 8192 * 128 - 3))
     index_q, cache = codes("longest q", (1, 2, 128)), codes("longest", (64, 128, 128))

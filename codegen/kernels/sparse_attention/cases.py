@@ -140,6 +140,11 @@ class Case:
         return self.decode_requests * self.decode_query_len
 
     @property
+    def parts(self) -> list[range]:
+        """The decode rows and the other rows, those that there are: each part is attended by a launch of its own."""
+        return [r for r in (range(self.decode_rows), range(self.decode_rows, self.rows)) if r]
+
+    @property
     def split_count(self) -> int:
         """Splits of a context: given, or twice the compute units over the sequences, at most 8 (AITER's
         get_recommended_splits on an MI355X)."""

@@ -42,7 +42,10 @@ def _torch() -> ModuleType:
     try:
         import torch
     except ImportError as error:
-        raise ImportError("the cache's views are of torch tensors, and torch is not here: pip install torch") from error
+        raise ImportError(
+            "the cache's views are of torch tensors, and torch is not installed; it is optional: pip install"
+            " 'gfx950[torch]'"
+        ) from error
     return torch
 
 
@@ -135,7 +138,7 @@ def pages(k_cache: Tensor, v_cache: Tensor) -> tuple[NDArray[Any], NDArray[Any]]
     if k_cache.dtype != v_cache.dtype:
         raise TypeError(f"k_cache has dtype {k_cache.dtype}, v_cache {v_cache.dtype}; expected one dtype")
     bits = torch.uint8 if k_cache.element_size() == 1 else torch.uint16
-    k, v = (cache.view(bits).view(-1, PAGE_ELEMENTS).numpy() for cache in (k_cache, v_cache))
+    k, v = (cache.detach().view(bits).view(-1, PAGE_ELEMENTS).numpy() for cache in (k_cache, v_cache))
     return k, v
 
 

@@ -73,6 +73,14 @@ OVERFLOW = rule(
     " through ck_tile, which clamps finite numbers to +-448 first",
     "v_cvt_pk_fp8_f32 as it is: no clamp. What rounds to more than 448 (beyond 464), infinities and NaN give NaN.",
 )
+DENORMALS = rule(
+    "sparse_attention.insert_denormals",
+    Evidence.chosen,
+    "AITER's build flushes f32 denormals (aiter/jit/core.py, -fgpu-flush-denormals-to-zero); what its divisions then"
+    " give is the compiler's",
+    "Subnormal elements, scales, reciprocals and quotients are kept. A flush would show with scales below 2^-116 or"
+    " above 2^126, and in rows of a per-token scale below 2^-126.",
+)
 PER_TOKEN = rule(
     "sparse_attention.insert_per_token",
     Evidence.vendor,

@@ -111,6 +111,12 @@ def test_pages_share_memory(dtype, layout):
     assert int(kv_cache.contiguous().view(bits).to(torch.int32).ne(0).sum()) == 3
 
 
+def test_pages_of_tensors_that_ask_for_gradients():
+    """A model's parameter, say: the bytes are what counts."""
+    k, v = aiter_sparse_pa_kv_cache(allocation(2, 1, torch.bfloat16, "packed").requires_grad_(), 1)
+    assert pages(k, v)[0].shape == (32, 2048)
+
+
 REFUSED = {
     "not a tensor": (
         lambda: np.zeros((2, 2, 128, 128), np.uint8),
@@ -198,7 +204,7 @@ def test_without_torch_the_message_says_what_to_install(monkeypatch):
         return real(name, *rest)
 
     monkeypatch.setattr(builtins, "__import__", refuse)
-    with pytest.raises(ImportError, match="pip install torch"):
+    with pytest.raises(ImportError, match=r"optional: pip install 'gfx950\[torch\]'"):
         aiter_sparse_pa_kv_cache(None, 1)
 
 

@@ -13,6 +13,7 @@ from codegen.kernels.sparse_attention import insert
 from codegen.kernels.sparse_attention.cache import aiter_sparse_pa_kv_cache, minimax_m3_rebase_slots_to_page16, pages
 from codegen.kernels.sparse_attention.insert import insert_index, insert_kv, insert_kv_per_token
 from codegen.kernels.sparse_attention.launch import Runner, program
+from emu.dispatch import RunOptions
 from gfx950.kv_cache import Element, IndexKeyLayout, KvCacheLayout
 from gfx950.random_bits import integers
 
@@ -194,6 +195,28 @@ def test_nothing_to_insert():
     for runner in (Runner(), machine()):
         insert_kv(runner, none, none, cache.k, cache.v, np.zeros(0, np.int64), kv_heads=1)
     cache.same_as(Cache("packed", 1))
+
+
+def test_the_numpy_engine_agrees():
+    cache, other = Cache("packed", 1), Cache("packed", 1)
+    key, value = rows("key", 3, 1), rows("value", 3, 1)
+    for runner, target in ((Runner(compiled().object, RunOptions(engine="numpy")), cache), (machine(), other)):
+        insert_kv(runner, key, value, target.k, target.v, target.slots([130, -7, 129]), kv_heads=1, k_scale=SCALES[0])
+    cache.same_as(other)
+
+
+def test_pages_beyond_4_gib():
+    """Addresses have 64 bits; the memory is not touched but for a page."""
+    k = np.zeros((2_200_064, 2048), np.uint8)
+    v, slot = k[8:], 2_200_064 * 16 - 130
+    row = np.full((1, 1, 128), 0x3F80, np.uint16)
+    for runner in (Runner(), machine()):
+        insert_kv(runner, row, row, k, v, np.array([slot]), kv_heads=1)
+        page, t = divmod(slot, 16)
+        assert (k[page].reshape(8, 16, 16)[:, t] == 0x38).all()
+        assert (v[page].reshape(128, 16)[:, t] == 0x38).all()
+        assert (np.count_nonzero(k[page]), np.count_nonzero(v[page])) == (128, 128)
+        k[page], v[page] = 0, 0
 
 
 def test_a_packed_cache_is_one_buffer():

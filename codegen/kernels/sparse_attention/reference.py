@@ -256,7 +256,8 @@ def _products(q: Array, k: Array, fp8: bool) -> tuple[Array, Array]:
     """q k^T over 128 dims, exact but for float64, and the error of the matrix unit's.
 
     E is at most the sum of the largest exponents of the row and of the key. Products of E4M3 are multiples of 2^-18,
-    so none is cut while E <= 6; otherwise, and in bf16, all 128 may be.
+    so none is cut while E <= 6; otherwise, and in bf16, all 128 may be. The sizes of the products sum to no more than
+    the norms' product (Cauchy-Schwarz; 2^-40 covers float64).
     """
     lowest = -6 if fp8 else -126
     top = (binade(np.abs(x).max(axis=1), lowest).astype(np.int32) for x in (q, k))
@@ -264,7 +265,9 @@ def _products(q: Array, k: Array, fp8: bool) -> tuple[Array, Array]:
     unit = np.where(exponent > -45, np.ldexp(U, exponent), 0.0)
     cut = np.where(exponent > 6, HEAD_DIM, 0) if fp8 else HEAD_DIM
     steps = HEAD_DIM // (16 if fp8 else 8)
-    return q @ k.T, truncating_sum_error(unit, cut, steps, np.abs(q) @ np.abs(k).T)
+    norms = (np.sqrt((x * x).sum(axis=1)) for x in (q, k))
+    magnitude = np.multiply.outer(*norms) * (1.0 + 2.0**-40)
+    return q @ k.T, truncating_sum_error(unit, cut, steps, magnitude)
 
 
 def _score_faults(inputs: Inputs, expected: Inserted, scores: NDArray[np.float32]) -> Iterator[str]:
@@ -450,8 +453,8 @@ def _unquantised(case: Case, splits: int, scores: _Scores, keys: _Keys) -> tuple
     guard = VMAX_GUARD / keys.v_scale.min() if case.per_token else 0.0
     error = (weight * (relative + P_ROUNDINGS * U + guard) + rounding) * scale
     out, bound = _ratio(case, weight * scale, weight, error, relative, keys)
-    magnitude = ((weight * scale) @ np.abs(keys.v)) / weight.sum(axis=1, keepdims=True)
-    bound += (magnitude + bound) * ((splits > 1) * U_BF16 + (2 * splits + 16) * U)
+    partial = ((weight * scale) @ np.abs(keys.v)) / weight.sum(axis=1, keepdims=True)
+    bound += (partial + bound) * ((splits > 1) * U_BF16 + (2 * splits + 16) * U)
     return out, bound + (np.abs(out) + bound) * U_BF16 + 2.0**-134
 
 
@@ -465,9 +468,9 @@ def _ratio(
     and 2 a group; then the reciprocal and the product, 4 U.
     """
     total = weight.sum(axis=1, keepdims=True)
-    magnitude = (numerator + error) @ np.abs(keys.v)
+    magnitude, doubt = np.split(np.concatenate([numerator + error, error]) @ np.abs(keys.v), 2)
     groups = len(keys.starts)
-    top_error = error @ np.abs(keys.v) + _pv_error(case, keys, magnitude) + 3.0 * (groups + 1) * U * magnitude
+    top_error = doubt + _pv_error(case, keys, magnitude) + 3.0 * (groups + 1) * U * magnitude
     total_error = (weight * relative).sum(axis=1, keepdims=True) + (40.0 + 2.0 * groups) * U * total
     out = numerator @ keys.v / total
     smallest = total - total_error
@@ -495,44 +498,65 @@ def _pv_error(case: Case, keys: _Keys, magnitude: Array) -> Array:
     return error
 
 
-def _partials(case: Case, splits: int, scores: _Scores, keys: _Keys) -> tuple[Array, Array, Array, Array]:
-    """Of each split with keys: its output as bf16 and its error, float64 [splits][16][128]; its share of the weights
-    and the relative error of that, [splits][16][1].
+@dataclass(frozen=True)
+class _P:
+    """What the job multiplies V by, [16][n]. running: the maxima it is relative to. rounded: P after its rounding.
+    doubt: how far the job's may be off. relative: the error of the P that is summed. back: P's factor, taken back."""
 
-    P is rounded at the running maximum of its group; only a P whose error interval crosses a boundary is in doubt, and
-    so is only a partial output whose interval crosses one.
-    """
+    running: Array
+    rounded: Array
+    doubt: Array
+    relative: Array
+    back: Array
+
+
+def _rounded_p(case: Case, scores: _Scores, keys: _Keys) -> _P:
+    """P is rounded at the running maximum of its group; only one whose error interval crosses a boundary is in
+    doubt."""
     running = _running_maxima(scores.exponent, keys)
     factor, back = _p_factor(case, keys)
     relative = _relative(scores.doubt, len(keys.starts)) + P_ROUNDINGS * U
     p = np.exp2(scores.exponent - running) * factor
     rounding = BF16 if case.cache == "bf16" else E4M3
     rounded, low, high = (nearest(x, *rounding) for x in (p, p / (1.0 + relative), p * (1.0 + relative)))
+    back = np.broadcast_to(back, keys.v_scale.shape)
+    return _P(running, rounded, np.maximum(high - rounded, rounded - low), relative, back)
+
+
+def _partials(case: Case, splits: int, scores: _Scores, keys: _Keys) -> tuple[Array, Array, Array, Array]:
+    """Of each split with keys: its output and its error, float64 [splits][16][128] (as bf16, unless it is the only
+    one); its share of the weights and the relative error of that, [splits][16][1]."""
+    p = _rounded_p(case, scores, keys)
     top = scores.exponent.max(axis=1, keepdims=True)
-    outs, errors, shares, share_errors = [], [], [], []
-    for split in range(int(keys.split[-1]) + 1):
-        own = np.flatnonzero(keys.split == split)
-        part = _part(keys, own)
-        own_top = running[:, own[-1:]]
-        to_final = np.exp2(running[:, own] - own_top) * (back if back.size == 1 else back[own])
-        weight = np.exp2(scores.exponent[:, own] - own_top)
-        numerator = rounded[:, own] * to_final
-        doubt = np.maximum(high - rounded, rounded - low)[:, own] * to_final
-        error = doubt + (numerator + doubt) * relative[:, own]
-        out, bound = _ratio(case, numerator, weight, error, relative[:, own], part)
-        value = nearest(out, *BF16) if splits > 1 else out
-        outs.append(value)
-        ends = (nearest(out + sign * bound, *BF16) if splits > 1 else out + sign * bound for sign in (-1.0, 1.0))
-        errors.append(np.maximum(*(np.abs(end - value) for end in ends)))
-        shares.append(np.exp2(scores.exponent[:, own] - top).sum(axis=1, keepdims=True))
-        share_errors.append(relative.max(axis=1, keepdims=True) + (60.0 + 2.0 * len(keys.starts)) * U)
-    return np.stack(outs), np.stack(errors), np.stack(shares), np.stack(share_errors)
+    share_error = p.relative.max(axis=1, keepdims=True) + (60.0 + 2.0 * len(keys.starts)) * U
+    size = int((keys.split == 0).sum())
+    parts = []
+    for first in range(0, keys.split.size, size):
+        own = slice(first, min(first + size, keys.split.size))
+        out, error = _partial(case, scores.exponent[:, own], p, keys, own)
+        if splits > 1:
+            low, out, high = (nearest(x, *BF16) for x in (out - error, out, out + error))
+            error = np.maximum(high - out, out - low)
+        share = np.exp2(scores.exponent[:, own] - top).sum(axis=1, keepdims=True)
+        parts.append((out, error, share, share_error))
+    outs, errors, shares, share_errors = (np.stack(x) for x in zip(*parts, strict=True))
+    return outs, errors, shares, share_errors
 
 
-def _part(keys: _Keys, own: NDArray[np.int64]) -> _Keys:
+def _partial(case: Case, exponent: Array, p: _P, keys: _Keys, own: slice) -> tuple[Array, Array]:
+    """The output of a split and its error before its rounding to bf16."""
+    running = p.running[:, own]
+    to_last = np.exp2(running - running[:, -1:]) * p.back[own]
+    numerator, doubt, relative = p.rounded[:, own] * to_last, p.doubt[:, own] * to_last, p.relative[:, own]
+    error = doubt + (numerator + doubt) * relative
+    weight = np.exp2(exponent - running[:, -1:])
+    return _ratio(case, numerator, weight, error, relative, _part(keys, own))
+
+
+def _part(keys: _Keys, own: slice) -> _Keys:
     """The keys of one split."""
-    starts = keys.starts[(keys.starts >= own[0]) & (keys.starts <= own[-1])] - own[0]
-    group = keys.group[own] - keys.group[own[0]]
+    starts = keys.starts[(keys.starts >= own.start) & (keys.starts < own.stop)] - own.start
+    group = keys.group[own] - keys.group[own.start]
     return _Keys(keys.k[own], keys.v[own], keys.k_factor[own], keys.v_scale[own], keys.split[own], starts, group)
 
 

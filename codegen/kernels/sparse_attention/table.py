@@ -91,19 +91,18 @@ def emit_row(blk: I32, kv_len: I32, k: I32, sequence: Sequence) -> None:
     block. [rules sparse_attention.table, .table_duplicates]
     """
     lane = lane_id()
-    own = (kv_len - 1) // SPARSE_BLOCK_SIZE
-    valid = (kv_len > 0) & (blk >= 0) & (blk <= own)
-    full_lanes, tail_lanes = (valid & (blk < own)).ballot(), (valid & (blk == own)).ballot()
-    full, has_tail = full_lanes.popcount().to(I32), tail_lanes != 0
+    own = (kv_len - 1) // SPARSE_BLOCK_SIZE  # -1, and no block's, where the row sees nothing
+    full, tail = (blk >= 0) & (blk < own), (blk >= 0) & (blk == own)
+    full_lanes, tail_lanes = full.ballot(), tail.ballot()
+    full_count, has_tail = full_lanes.popcount().to(I32), tail_lanes != 0
     lower = (constant(U64, 1) << lane.bits(U32).to(U64)) - 1
-    earlier = (full_lanes & lower).popcount().to(I32)
-    first_tail = (blk == own) & ((tail_lanes & lower) == 0)
-    with when(valid & ((blk < own) | first_tail)):
-        _store_pages(sequence.table, (blk < own).select(earlier, full), sequence.pages_of(blk))
-    with when((lane >= has_tail.select(full + 1, full)) & (lane < k)):
+    place = full.select((full_lanes & lower).popcount().to(I32), full_count)
+    with when(full | (tail & ((tail_lanes & lower) == 0))):
+        _store_pages(sequence.table, place, sequence.pages_of(blk))
+    with when((lane >= has_tail.select(full_count + 1, full_count)) & (lane < k)):
         _store_pages(sequence.table, lane, [constant(I32, 0)] * PAGES_PER_SPARSE_BLOCK)
     with when(lane == 0):
-        tokens = full * SPARSE_BLOCK_SIZE
+        tokens = full_count * SPARSE_BLOCK_SIZE
         with_tail = tokens + kv_len - own * SPARSE_BLOCK_SIZE
         store(sequence.ctx, has_tail.select(with_tail, tokens.minimum(kv_len)))
 

@@ -13,6 +13,7 @@ from codegen.kernels.sparse_attention.launch import Runner, program
 from codegen.kernels.sparse_attention.rows import Rows
 from codegen.kernels.sparse_attention.score import index_score, score_block_width, score_blocks, tiles_of
 from emu import mfma
+from emu.dispatch import RunOptions
 from gfx950.random_bits import integers, permutation
 
 UNSCORED = 0x7FC0DEAD
@@ -114,6 +115,13 @@ CASES = {
 def test_scores_are_those_of_the_matrices(name):
     arguments = case(name, *CASES[name])
     check(both(*arguments), by_matrices(*arguments))
+
+
+@pytest.mark.parametrize("options", [RunOptions(engine="numpy"), RunOptions(quantum=9, seed=4), RunOptions(threads=2)])
+def test_every_way_to_run_gives_the_same_scores(options):
+    arguments = case("chunks", *CASES["chunks"])
+    scores = score_blocks(Runner(compiled().object, options), *arguments, local_blocks=1)
+    check(scores, by_matrices(*arguments, 0, 1))
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -15,6 +15,7 @@ from codegen.kernels.sparse_attention.rows import Rows
 from codegen.kernels.sparse_attention.score import index_score, score_blocks
 from codegen.kernels.sparse_attention.select import Selection, select_blocks, select_blocks_kernel
 from codegen.kernels.sparse_attention.table import build_table, build_table_kernel, entries_below
+from emu.dispatch import RunOptions
 from gfx950.random_bits import bits32, integers, permutation
 
 NANS = (0x7FC00000, 0xFFC00000, 0x7F800001, 0xFF800001, 0x7FFFFFFF, 0xFFFFFFFF)
@@ -207,6 +208,15 @@ def test_random_selections(seed):
     scores = spoiled(PATTERNS[sorted(PATTERNS)[draw[35] % len(PATTERNS)]](shape), rows)
     table = table_of(f"selection {seed}", rows)
     check(both(select_blocks, scores, table, rows, kv_heads=4), scores, table, rows, 4, 8)
+
+
+@pytest.mark.parametrize("options", [RunOptions(engine="numpy"), RunOptions(quantum=9, seed=4), RunOptions(threads=2)])
+def test_every_way_to_run_selects_the_same(options):
+    rows = of_counts([70, 3, 0, 17])
+    scores = spoiled(PATTERNS["nans_and_infinity"]((2, 4, 128)), rows)
+    table = table_of("ways", rows)
+    selection = select_blocks(Runner(compiled().object, options), scores, table, rows, kv_heads=4)
+    check(selection, scores, table, rows, 4, 8)
 
 
 def test_from_keys_to_tables():

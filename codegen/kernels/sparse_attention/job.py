@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from codegen.kernels.sparse_attention.attend import Attended, attend, get_recommended_splits
-from codegen.kernels.sparse_attention.cases import Inputs
+from codegen.kernels.sparse_attention.cases import Case, Inputs
 from codegen.kernels.sparse_attention.insert import insert_index, insert_kv, insert_kv_per_token
 from codegen.kernels.sparse_attention.launch import Runner
 from codegen.kernels.sparse_attention.rows import Rows
@@ -32,10 +32,10 @@ SOFTMAX_SCALE = HEAD_DIM**-0.5
 class Outputs:
     """What the job leaves, S = rows * kv heads sequences.
 
-    kv_cache, index_cache, k_scale, v_scale: as in `Inputs`, with the new tokens. scores: float32 [H][rows][width]. topk:
-    int32 [H][rows][16]. table, ctx: int32 [S][128], [S]. o, m, l: the splits' results, bf16 [S][splits][16][128] and
-    float32 [S][splits][16], of the decode rows, then of the prefill rows; splits that a part has not are 0. out: bf16
-    bits uint16 [rows][kv heads * 16][128].
+    kv_cache, index_cache, k_scale, v_scale: as in `Inputs`, with the new tokens. scores: float32 [H][rows][width].
+    topk: int32 [H][rows][16]. table, ctx: int32 [S][128], [S]. o, m, l: the splits' results, bf16 bits
+    uint16 [S][splits][16][128] and float32 [S][splits][16], of the decode rows, then of the prefill rows; splits that a
+    part has not are 0. out: bf16 bits uint16 [rows][kv heads * 16][128].
     """
 
     kv_cache: NDArray[Any]
@@ -115,7 +115,7 @@ def insert(runner: Runner, inputs: Inputs, caches: Caches) -> None:
     if case.packed:
         slots = np.where(slots >= 0, slots + slots // SPARSE_BLOCK_SIZE * SPARSE_BLOCK_SIZE, slots)
     new = inputs.key, inputs.value, caches.k, caches.v, slots
-    scales = {"k_scale": caches.k_scale, "v_scale": caches.v_scale}
+    scales: dict[str, Any] = {"k_scale": caches.k_scale, "v_scale": caches.v_scale}
     if case.per_token:
         insert_kv_per_token(runner, *new, kv_heads=case.kv_heads, **scales)
     else:
@@ -147,8 +147,13 @@ def attend_rows(runner: Runner, inputs: Inputs, caches: Caches, selection: Selec
         selection.table[sequences],
         selection.ctx[sequences],
         scale=SOFTMAX_SCALE,
-        splits=case.splits or get_recommended_splits(len(part), case.kv_heads),
+        splits=splits_of(case, part),
         p=case.p,
         reduce=case.reduce,
         **scales,
     )
+
+
+def splits_of(case: Case, part: range) -> int:
+    """How many splits the contexts of a part of the rows have: the case's, or what its own launch is recommended."""
+    return case.splits or get_recommended_splits(len(part), case.kv_heads)

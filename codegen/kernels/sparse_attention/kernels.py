@@ -9,10 +9,11 @@ from codegen.compile import Compiled, compile_kernels
 from codegen.ir import Program
 from codegen.kernels.sparse_attention.attend import ATTEND
 from codegen.kernels.sparse_attention.insert import INSERT
-from codegen.kernels.sparse_attention.launch import Array, Runner, program
+from codegen.kernels.sparse_attention.launch import Runner, Watched, program
 from codegen.kernels.sparse_attention.reduce import REDUCE
 from codegen.kernels.sparse_attention.score import index_score
 from codegen.kernels.sparse_attention.select import select_blocks_kernel
+from codegen.kernels.sparse_attention.table import build_table_kernel
 from emu.dispatch import RunOptions
 from emu.engines import ENGINES
 
@@ -31,7 +32,7 @@ def compiled() -> Compiled:
     return compile_kernels(programs())
 
 
-def machine(options: RunOptions, code_object: bytes | None = None, watch: tuple[Array, int] | None = None) -> Runner:
+def machine(options: RunOptions, code_object: bytes | None = None, watch: Watched | None = None) -> Runner:
     """What runs the kernels' gfx950 code: our own object when none is given, linked where a device wants it so."""
     if code_object is None:
         code_object = compiled().code_object if options.engine == "device" else compiled().object

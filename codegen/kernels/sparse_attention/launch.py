@@ -31,18 +31,29 @@ def _loaded(code_object: bytes) -> Module:
     return Device().load(code_object)
 
 
+@dataclass(frozen=True)
+class Watched:
+    """A byte of an argument whose last writer is asked for: of the launch number `launch`, counted from 0, of those
+    kernels whose names begin with `kernel`."""
+
+    kernel: str
+    argument: str
+    byte: int
+    launch: int = 0
+
+
 @dataclass
 class Runner:
     """How kernels are run, and what the launches did.
 
-    code_object: an ELF with the kernels, which `options` say how to run; None runs their source. watch: an array and a
-    byte of it whose last writer the report names.
+    code_object: an ELF with the kernels, which `options` say how to run; None runs their source.
     """
 
     code_object: bytes | None = None
     options: RunOptions | None = None
-    watch: tuple[Array, int] | None = None
+    watch: Watched | None = None
     report: RunReport = field(default_factory=RunReport)
+    launches: int = 0  # of the watched kernels
 
     def launch(self, kernel: Kernel, grid: Sequence[int], arguments: Sequence[Any]) -> None:
         """Runs a grid of workgroups; arrays are used in place. A grid with nothing in it launches nothing."""
@@ -51,18 +62,17 @@ class Runner:
         if self.code_object is None:
             run_source(program(kernel), grid, arguments)
             return
-        watched = _watched(self.watch, arguments) if self.watch else None
         bound = _loaded(self.code_object)[kernel.name][tuple(grid), kernel.block]
-        self.report.add(bound(*arguments, options=self.options, watch=watched))
+        self.report.add(bound(*arguments, options=self.options, watch=self._watched(kernel, arguments)))
 
-
-def _watched(watch: tuple[Array, int], arguments: Sequence[Any]) -> tuple[Array, int] | None:
-    """The argument that holds the watched byte, which may be a part of the watched array, and the byte's offset."""
-    address = watch[0].ctypes.data + watch[1]
-    for array in arguments:
-        if isinstance(array, np.ndarray) and array.ctypes.data <= address < array.ctypes.data + array.nbytes:
-            return array, address - array.ctypes.data
-    return None
+    def _watched(self, kernel: Kernel, arguments: Sequence[Any]) -> tuple[Array, int] | None:
+        if self.watch is None or not kernel.name.startswith(self.watch.kernel):
+            return None
+        self.launches += 1
+        if self.launches != self.watch.launch + 1:
+            return None
+        names = [argument.name for argument in kernel.arguments]
+        return arguments[names.index(self.watch.argument)], self.watch.byte
 
 
 def check_array(name: str, array: object, dtype: Any, shape: Sequence[int | None]) -> None:

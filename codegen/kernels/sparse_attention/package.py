@@ -12,6 +12,7 @@ from codegen.kernels.sparse_attention.cases import CASES, Inputs, build
 from codegen.kernels.sparse_attention.launch import Runner
 from codegen.kernels.sparse_attention.reference import check
 from codegen.kernels.sparse_attention.shapes import GROUP
+from codegen.kernels.sparse_attention.watch import watched
 from emu.dispatch import RunOptions, RunReport
 
 Array = NDArray[Any]
@@ -84,7 +85,7 @@ def _run_source(inputs: Inputs) -> dict[str, Array]:
 
 
 def _run_machine(inputs: Inputs, options: RunOptions, watch: Watchpoint | None) -> tuple[dict[str, Array], RunReport]:
-    runner = kernels.machine(options, watch=watch)
+    runner = kernels.machine(options, watch=None if watch is None else watched(inputs, watch))
     return _arrays(job.run(runner, inputs)), runner.report
 
 

@@ -100,9 +100,9 @@ class Case:
     heads each. index_heads: 1 (which all kv heads follow) or kv_heads. cache: "fp8" (E4M3) or "bf16". packed: K and V
     of a block lie together; otherwise they are two dense planes. p: the treatment of P with per-tensor scales,
     "unscaled" or "x448". per_token: each cached token has scales of its own. splits: of a context; None is the
-    published rule for all rows. reduce: whose rounding the reduction of the splits has. init_blocks, local_blocks: how
-    many first and last blocks a row is forced to take. scales: of K and V. padding: rows without a token after all
-    others.
+    published rule for each part of the rows. reduce: whose rounding the reduction of the splits has. init_blocks,
+    local_blocks: how many first and last blocks a row is forced to take. scales: of K and V. padding: rows without a
+    token after all others.
     """
 
     name: str
@@ -144,13 +144,12 @@ class Case:
         """The decode rows and the other rows, those that there are: each part is attended by a launch of its own."""
         return [r for r in (range(self.decode_rows), range(self.decode_rows, self.rows)) if r]
 
-    @property
-    def split_count(self) -> int:
-        """Splits of a context: given, or twice the compute units over the sequences, at most 8 (AITER's
-        get_recommended_splits on an MI355X)."""
+    def splits_of(self, part: range) -> int:
+        """Splits of the contexts of a part of the rows: given, or twice the compute units over the part's sequences, at
+        most 8 (AITER's get_recommended_splits on an MI355X)."""
         if self.splits is not None:
             return self.splits
-        return min(-(-_SPLIT_SEQUENCES // (self.rows * self.kv_heads)), LARGEST_SPLITS)
+        return min(-(-_SPLIT_SEQUENCES // (len(part) * self.kv_heads)), LARGEST_SPLITS)
 
 
 @dataclass(frozen=True)
@@ -188,9 +187,10 @@ class Inputs:
     def rows(self) -> int:
         return self.case.rows
 
-    @property
-    def splits(self) -> int:
-        return self.case.split_count
+    @cached_property
+    def row_splits(self) -> Indices:
+        """int64 [R]: in how many splits a row's contexts are attended to."""
+        return np.concatenate([np.full(len(part), self.case.splits_of(part)) for part in self.case.parts])
 
     @cached_property
     def kv_len(self) -> NDArray[np.int32]:
@@ -519,6 +519,11 @@ _ALL_CASES = [
         "mixed",
         (*_decode(2500, 600, query_len=2), *_prefill((350, 30), (20, 20), (2310, 3))),
         "decode and prefill in one batch",
+    ),
+    Case(
+        "mixed_splits",
+        (*_decode(40, 700), *_prefill((160, 160))),
+        "eight splits for the decode rows, four for the prefill rows",
     ),
     Case(
         "padding",

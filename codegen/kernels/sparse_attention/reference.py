@@ -345,8 +345,9 @@ def attend(inputs: Inputs, caches: Inserted, table: NDArray[np.int32], ctx: NDAr
     q = _queries(inputs).reshape(shape)
     for sequence in np.flatnonzero(ctx > 0).tolist():
         at = divmod(sequence, case.kv_heads)
-        keys = _keys(inputs, caches, table[sequence], int(ctx[sequence]), at[1])
-        for whole, part in zip(result, _attended(case, inputs.splits, q[at], keys), strict=True):
+        splits = int(inputs.row_splits[at[0]])
+        keys = _keys(inputs, caches, table[sequence], int(ctx[sequence]), at[1], splits)
+        for whole, part in zip(result, _attended(case, splits, q[at], keys), strict=True):
             whole[at] = part
     return Attention(*(x.reshape(inputs.rows, case.kv_heads * GROUP, HEAD_DIM) for x in result))
 
@@ -358,7 +359,7 @@ def _queries(inputs: Inputs) -> Array:
     return e4m3_values(_e4m3_codes(inputs.q.view(ml_dtypes.bfloat16).astype(np.float32), "query"))
 
 
-def _keys(inputs: Inputs, caches: Inserted, pages: NDArray[np.int32], ctx: int, head: int) -> _Keys:
+def _keys(inputs: Inputs, caches: Inserted, pages: NDArray[np.int32], ctx: int, head: int, splits: int) -> _Keys:
     case = inputs.case
     block_pages = (pages[: -(-ctx // PAGE)].astype(np.int64) - head) // case.kv_heads
     block, page = np.divmod(block_pages, 2 * PAGES if case.packed else PAGES)
@@ -369,7 +370,7 @@ def _keys(inputs: Inputs, caches: Inserted, pages: NDArray[np.int32], ctx: int, 
         for scale in (caches.k_scale, caches.v_scale)
     )
     position = np.arange(ctx)
-    split = position // -(-ctx // inputs.splits)
+    split = position // -(-ctx // splits)
     new = np.diff(split, prepend=-1).astype(bool) | (position % CHUNK == 0)
     factor = k_scale * (SOFTMAX_SCALE * LOG2_E)
     return _Keys(k, v, factor, v_scale, split, np.flatnonzero(new), np.cumsum(new) - 1)

@@ -249,7 +249,8 @@ def attended(inputs, cache, scales, table, ctx, faults):
         keys = gathered(inputs, cache, scales, table[sequence], head, length)
         if "K read as V" in faults:
             keys = (keys[0], keys[0], *keys[2:])
-        splits = 1 if "one split" in faults else inputs.splits
+        part = range(inputs.rows) if "splits of the whole batch" in faults else next(p for p in case.parts if row in p)
+        splits = 1 if "one split" in faults else case.splits_of(part)
         size = -(-length // splits)
         if "splits of whole chunks" in faults:
             size = -(-size // 256) * 256
@@ -260,7 +261,7 @@ def attended(inputs, cache, scales, table, ctx, faults):
         ]
         if "last split lost" in faults:
             parts = parts[:-1]
-        final = parts[0][2] if inputs.splits == 1 else reduced(parts, case.reduce == "flydsl", faults)
+        final = parts[0][2] if splits == 1 else reduced(parts, case.reduce == "flydsl", faults)
         out[row, head] = final
     if "query heads swapped" in faults:
         out = out[:, :, np.arange(16) ^ 1]

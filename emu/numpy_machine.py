@@ -33,8 +33,9 @@ SLOWNESS = 1 << 10  # than the host engine
 
 @dataclass(eq=False)
 class RunningWave:
-    """A wave of a workgroup with its place and what it is doing: run, barrier or end."""
+    """A wave of a workgroup of a kernel with its place and what it is doing: run, barrier or end."""
 
+    kernel: Kernel
     workgroup: tuple[int, int, int]
     index: int
     wave: Wave
@@ -164,7 +165,7 @@ class NumpyWorkgroup:
         wave.windows["lds"][0] = self.windows.lds_address
         wave.windows["scratch"][:] = self.windows.lane_scratch(state.wave)
         wave.windows["scratch_bytes"][0] = self.launch.private_segment
-        return RunningWave(workgroup, state.wave, wave)
+        return RunningWave(self.machine.kernel, workgroup, state.wave, wave)
 
     @property
     def done(self) -> bool:

@@ -27,11 +27,15 @@ class Observer:
 
 @dataclass
 class ConflictCount:
-    """Bank conflicts of one instruction address. runs: how often a wave issued it. extra_cycles: over all of them.
-    worst: the explanation of the first worst one."""
+    """Bank conflicts of one instruction address. kernel, offset: whose it is, and its bytes from the kernel's first
+    instruction. runs: how often a wave issued it. cycles: over all of them, extra_cycles among them. worst: the
+    explanation of the first worst one."""
 
+    kernel: str
+    offset: int
     mnemonic: str
     runs: int = 0
+    cycles: int = 0
     extra_cycles: int = 0
     worst_cycles: int = 0
     worst: str = ""
@@ -48,11 +52,14 @@ class BankConflicts(Observer):
         accesses = one.wave.last_lds
         if not accesses:
             return
-        count = self.counts.setdefault(decoded.pc, ConflictCount(decoded.instruction.name))
+        kernel = one.kernel
+        new = ConflictCount(kernel.name, decoded.pc - kernel.entry, decoded.instruction.name)
+        count = self.counts.setdefault(decoded.pc, new)
         count.runs += 1
         addresses = np.stack([a for a, _ in accesses]) if len(accesses) > 1 else accesses[0][0]
         active = accesses[0][1] & (addresses < LDS_BYTES).reshape(-1, 64).all(axis=0)
         report = conflicts(decoded.instruction.name, addresses, active)
+        count.cycles += report.cycles
         count.extra_cycles += report.extra_cycles
         if report.extra_cycles > count.worst_cycles:
             count.worst_cycles, count.worst = report.extra_cycles, report.explain()

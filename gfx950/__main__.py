@@ -26,13 +26,17 @@ COMMANDS = {
     ),
     "golden": ("golden.commands:golden", "List, check or record the committed right bits."),
     "emit": ("codegen.commands:emit", "Write a kernel's IR, LLVM IR, assembly, object and code object."),
+    "conflicts": (
+        "codegen.conflict_commands:conflicts",
+        "Count the LDS bank conflicts of a kernel, instruction by instruction.",
+    ),
     "probe": (
         "codegen.kernels.probes.commands:probe",
         "Ask an MI355X how it computes, and fit the models to its answers.",
     ),
     "disasm": ("emu.commands:disasm", "Print the kernels and instructions of any gfx950 code object."),
     "run": ("emu.commands:run", "Run a kernel of any gfx950 code object on this CPU."),
-    "layout": ("gfx950.commands:layout", "Say which register, lane and bits hold a matrix element, or the reverse."),
+    "layout": ("gfx950.commands:layout", "Say where a matrix element or one of a KV cache is, or what is there."),
     "isa": ("gfx950.commands:isa", "List the instructions, those of a pattern, or describe one."),
     "evidence": (
         "golden.evidence_commands:evidence",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import torch
 
@@ -92,7 +93,7 @@ class Problem:
     def attend(
         self, q: torch.Tensor, request: int, blocks: list[int], length: int, scale: float, scales: tuple = (1.0, 1.0)
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """One row in float64, and how far the kernels' roundings of P and of the output may take it.
+        """One row in float64, and how far the roundings of P and of the output are expected to take it at most.
 
         q: [heads][128]. scales: of K and V, numbers or per-token [heads][tokens] in the order of pages.
         """
@@ -106,11 +107,9 @@ class Problem:
             s = own @ (keys * factors[0][:, None]).T * scale
             p = torch.exp(s - s.max(1, keepdim=True).values)
             v = values * factors[1][:, None]
-            total, size = p.sum(1, keepdim=True), p @ v.abs()
-            relative, absolute = (2.0**-4, 2.0**-9) if self.dtype is FP8 else (2.0**-8, 0.0)
-            out.append(p @ v / total)
-            spread = factors[1].max() / factors[1].min() if len(factors[1]) else 1.0
-            width.append((size * relative * 1.1 + absolute * spread * v.abs().sum(0)) / total + 2.0**-7 * size / total)
+            total, exact = p.sum(1, keepdim=True), p @ v / p.sum(1, keepdim=True)
+            out.append(exact)
+            width.append(_width(p, v, self.dtype) / total + 2.0**-7 * exact.abs() + 2.0**-9)
         return torch.cat(out), torch.cat(width)
 
     def _factors(self, scale: object, request: int, positions: list[int], head: int) -> torch.Tensor:
@@ -120,6 +119,14 @@ class Problem:
         return scale[head, slots].to(torch.float64)
 
 
+def _width(p: torch.Tensor, v: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Seven standard deviations of the sum of P's roundings, and what P loses below its smallest subnormal."""
+    relative, least = (2.0**-4, 2.0**-10) if dtype is FP8 else (2.0**-9, 0.0)
+    rounding = torch.clamp(p * relative, min=least).square() @ v.square() / 3
+    lost = torch.where(p < 2 * least, p, torch.zeros_like(p)) @ v.abs()
+    return 7 * rounding.sqrt() + lost
+
+
 def padded(rows: list[list[int]], width: int = 16) -> torch.Tensor:
     """Selections of one head, -1 past their end: int32 [1][rows][16]."""
     return torch.tensor([[row + [-1] * (width - len(row)) for row in rows]], dtype=torch.int32)
@@ -127,3 +134,28 @@ def padded(rows: list[list[int]], width: int = 16) -> torch.Tensor:
 
 def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
     return a.shape == b.shape and bool((a.view(torch.int16) == b.view(torch.int16)).all())
+
+
+def common(query_lens: list[int], seq_lens: list[int], block_table: torch.Tensor) -> SimpleNamespace:
+    """The fields of vLLM's CommonAttentionMetadata."""
+    offsets = torch.tensor([sum(query_lens[:i]) for i in range(len(query_lens) + 1)], dtype=torch.int32)
+    return SimpleNamespace(
+        num_reqs=len(query_lens),
+        num_actual_tokens=sum(query_lens),
+        query_start_loc=offsets,
+        query_start_loc_cpu=offsets.clone(),
+        seq_lens=torch.tensor(seq_lens, dtype=torch.int32),
+        block_table_tensor=block_table,
+        slot_mapping=torch.full((sum(query_lens),), -1, dtype=torch.int64),
+        max_query_len=max(query_lens),
+        max_seq_len=max(seq_lens),
+    )
+
+
+def config(max_num_seqs: int = 8, max_model_len: int = 1024, **speculative: object) -> SimpleNamespace:
+    """The fields of vLLM's VllmConfig; keywords are those of its speculative_config."""
+    return SimpleNamespace(
+        scheduler_config=SimpleNamespace(max_num_seqs=max_num_seqs),
+        model_config=SimpleNamespace(max_model_len=max_model_len),
+        speculative_config=SimpleNamespace(**speculative) if speculative else None,
+    )

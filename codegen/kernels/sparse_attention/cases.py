@@ -37,7 +37,9 @@ Kind = Literal["k", "v", "index"]
 _SPLIT_SEQUENCES = 512  # twice the compute units of an MI355X: sequences that fill it with one split each
 _GARBAGE_ENTRIES = (-1, -(2**31), 2**31 - 1, 10**6)
 _POOL_ROWS = 512  # token rows are put together from the halves of two of these
-_SINK_ROWS, _PLUS_ROW, _MINUS_ROW, _ZERO_ROW = _POOL_ROWS, 2 * _POOL_ROWS, 2 * _POOL_ROWS + 1, 2 * _POOL_ROWS + 2
+_SINK_ROWS = _POOL_ROWS  # the first of the larger rows
+_PLUS_ROW, _MINUS_ROW, _ZERO_ROW, _MIDPOINT_ROW, _RISING_ROW = (2 * _POOL_ROWS + i for i in range(5))
+_RISING_ROWS = 4
 _SINK_PERIOD, _SINK_PHASE = 97, 13
 _TIED_ROWS = 3
 _PER_TOKEN_WIDTH = 75.0  # of codes whose scale is their own: their largest comes close to 448
@@ -78,6 +80,8 @@ class DataStyle:
     key is 8 times larger. opposed: values are 448 in the first third of a request and -448 in the second. ties: blocks
     have one of three index keys, throughout. nan_blocks: of every five blocks, the index keys of one are NaN (where all
     of them are cached). zeros: every third row has zero queries, and new tokens are zero, all with both signs.
+    midpoints: half of a new token lies midway between E4M3 numbers, where a product with 1 / 7 rounds otherwise than a
+    division by 7. rising: index queries are positive and new index keys 1, 2, 3, 4 throughout, by position.
     """
 
     q: float = 1.0
@@ -90,6 +94,8 @@ class DataStyle:
     ties: bool = False
     nan_blocks: bool = False
     zeros: bool = False
+    midpoints: bool = False
+    rising: bool = False
 
 
 @dataclass(frozen=True)
@@ -310,12 +316,14 @@ def _cached_slots(case: Case, table: NDArray[np.int32]) -> Indices:
 
 @lru_cache(maxsize=4)
 def _pool(kind: str) -> Floats:
-    """float32 [1027][128]: 512 bell-shaped rows, the same 8 times larger, one of 448, one of -448, one of +0 and -0."""
+    """float32 [1032][128]: 512 bell-shaped rows, the same 8 times larger; a row of 448, of -448, of +0 and -0, of E4M3
+    midpoints, and rows of 1, 2, 3 and 4."""
     rows = bell(f"sparse attention/{kind}", (_POOL_ROWS, HEAD_DIM))
-    constant = np.full((3, HEAD_DIM), 448, dtype=np.float32)
-    constant[1] = -448
-    constant[2] = np.where(np.arange(HEAD_DIM) % 2, np.float32(-0.0), np.float32(0.0))
-    return np.concatenate([rows, 8 * rows, constant])
+    dim = np.arange(HEAD_DIM)
+    midpoints = np.where(dim % 2, 29 / 16, -25 / 16) * np.exp2(dim % 3)
+    special = [np.full(HEAD_DIM, 448), np.full(HEAD_DIM, -448), np.where(dim % 2, -0.0, 0.0), midpoints]
+    rising = [np.full(HEAD_DIM, 1 + i) for i in range(_RISING_ROWS)]
+    return np.concatenate([rows, 8 * rows, np.stack(special + rising).astype(np.float32)])
 
 
 def _picks(case: Case, number: int, kind: Kind, heads: int) -> Indices:
@@ -330,6 +338,10 @@ def _picks(case: Case, number: int, kind: Kind, heads: int) -> Indices:
     if style.opposed and kind == "v":
         third = -(-request.seq_len // 3)
         picks[:third], picks[third : 2 * third] = _PLUS_ROW, _MINUS_ROW
+    if style.midpoints and kind != "index":
+        picks[request.cached :, :, 0] = _MIDPOINT_ROW
+    if style.rising and kind == "index":
+        picks[request.cached :] = _RISING_ROW + (position[request.cached :] % _RISING_ROWS)[:, None, None]
     if style.zeros:
         picks[request.cached :] = _ZERO_ROW
     return picks
@@ -346,7 +358,7 @@ def _width(case: Case, kind: Kind) -> np.float32:
 
 
 def _cached_pool(case: Case, kind: Kind) -> Words:
-    """The pool as a cache holds it: [1027][128] E4M3 or bf16 bits."""
+    """The pool as a cache holds it: [1032][128] E4M3 or bf16 bits."""
     pool = _pool(kind)
     if case.style.codes and kind != "index":
         codes = integers(f"{case.name}/{kind} codes", pool.shape, 0, 254)
@@ -451,6 +463,8 @@ def _queries(case: Case) -> NDArray[np.uint16]:
 
 def _index_queries(case: Case) -> NDArray[np.uint8]:
     values = bell(f"{case.name}/index q", (case.rows, case.index_heads, INDEX_DIM)) * np.float32(case.style.index)
+    if case.style.rising:
+        values = np.abs(values)
     return _e4m3(_with_zero_rows(case, values))
 
 
@@ -564,10 +578,24 @@ _ALL_CASES = [
     ),
     Case(
         "forced",
-        _decode(5000, 1000, 2304),
+        _decode(5000, 1000, 2304, 200),
         "two first and two last blocks are always taken, the last before the first",
         init_blocks=2,
         local_blocks=2,
+    ),
+    Case(
+        "causal",
+        _decode(2048, 300, query_len=4),
+        "each row's own index key is its largest, and no block is forced: one key more or fewer changes the score",
+        local_blocks=0,
+        style=DataStyle(rising=True),
+    ),
+    Case(
+        "midpoints",
+        _decode(9, 131, 300),
+        "scales of 7 / 2^n, and new tokens that a product with their reciprocal rounds otherwise",
+        scales=(7 / 64, 7 / 16),
+        style=DataStyle(midpoints=True),
     ),
     Case("no_local", _decode(6000, 4100, 100), "a row's own block may be left out: no tail", local_blocks=0),
     Case(

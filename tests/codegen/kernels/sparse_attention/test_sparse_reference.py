@@ -74,6 +74,7 @@ def dot(a, b, options, bf16=False):
     """a b^T in float32: exact and rounded once, or the chip's own arithmetic."""
     if "on the matrix unit" in options:
         kind, form, word = (BF16, Format.bf16, np.uint16) if bf16 else (E4M3, Format.fp8, np.uint8)
+        a, b = (np.pad(x, ((0, 0), (0, -x.shape[1] % 32))) for x in (a, b))
         operands = (Operand(x.astype(kind).view(word).astype(np.uint16), form) for x in (a, b))
         return multiply(*operands, np.zeros((len(a), len(b)), np.uint32)).view(F)
     return (a.astype(np.float64) @ b.astype(np.float64).T).astype(F)
@@ -96,7 +97,7 @@ def scored(inputs, index_cache, faults):
             with np.errstate(invalid="ignore"):
                 s = dot(query[None], keys, faults)[0]
             s[max(kv_len + shift, 1) :] = -np.inf
-            s = np.where(np.isnan(s), -np.inf, s) * F(0.5 if "scores halved" in faults else 1)
+            s = np.where(np.isnan(s) & ("NaN kept" not in faults), -np.inf, s) * F(0.5 if "scores halved" in faults else 1)
             line = s.reshape(count, 128).max(axis=1) if "mean score" not in faults else s.reshape(count, 128)[:, 0]
             init, local = slice(0, case.init_blocks), slice(max(count - case.local_blocks, 0), count)
             for forced, value in ((init, F(1e30)), (local, F(1e29)))[:: -1 if "init over local" in faults else 1]:
@@ -163,8 +164,8 @@ def gathered(inputs, cache, scales, pages, head, length):
     case = inputs.case
     kvh, sides = case.kv_heads, 2 if case.packed else 1
     tokens = np.arange(length)
-    page = pages[tokens // 16].astype(np.int64) // kvh
-    block, page, t = page // (8 * sides), page % (8 * sides), tokens % 16
+    page = pages[np.minimum(tokens // 16, 127)].astype(np.int64) // kvh
+    block, page, t = page // (8 * sides), page % 8, tokens % 16
     kind, x = (BF16, 8) if case.cache == "bf16" else (E4M3, 16)
     k = token_view(inputs, cache, 0)[block, page, t, head].reshape(length, 128).view(kind).astype(F)
     v = token_view(inputs, cache, 1)[block, page, t // x, t % x, head].view(kind).astype(F)
@@ -172,14 +173,14 @@ def gathered(inputs, cache, scales, pages, head, length):
     return k, v, *(s[head, slots] if case.per_token else np.full(length, s[0]) for s in scales)
 
 
-def p_of(case, p, v_scale, faults):
+def p_of(case, p, v_scale, seen_scales, faults):
     """P as it is rounded and what PV is multiplied by."""
     factor = {"unscaled": F(1), "x448": F(448)}[case.p]
     if "P of the other treatment" in faults:
         factor = F(448) / factor
     back = v_scale[0] / factor
     if case.per_token:
-        vmax = v_scale.max()
+        vmax = seen_scales.max()
         p = (v_scale * F(448)) / (vmax + F(1e-8)) * p
         back = vmax / F(448)
     else:
@@ -194,22 +195,26 @@ def p_of(case, p, v_scale, faults):
 def split_of(case, q, keys, first, end, chunk_size, faults):
     """m, l and the normalised o of one split."""
     k, v, k_scale, v_scale = keys
+    begin = first
     m, l, o = np.full(16, -np.inf, F), np.zeros(16, F), np.zeros((16, 128), F)  # noqa: E741
     while first < end:
-        stop = min((first // chunk_size + 1) * chunk_size, end)
+        start = begin if "chunks from the split's start" in faults else 0
+        stop = min(start + ((first - start) // chunk_size + 1) * chunk_size, end)
         own = slice(first, stop)
         bf16 = case.cache == "bf16"
         scale = SOFTMAX * (F(1) if bf16 or "no k_scale" in faults else k_scale[own])
         s = scale * dot(q, k[own], faults, bf16)
         new = np.maximum(m, s.max(axis=1))
+        if "maximum of the split" in faults:
+            new = (SOFTMAX * k_scale[begin:end] * dot(q, k[begin:end], faults, bf16)).max(axis=1)
         log2e = F(1) if "exp without log2e" in faults else LOG2E
         p = exp2((s - new[:, None]) * log2e, faults)
         alpha = exp2((m - new) * log2e, faults)
-        p8, back = p_of(case, p, v_scale[own], faults)
+        p8, back = p_of(case, p, v_scale[own], v_scale[begin:end] if "vmax of the split" in faults else v_scale[own], faults)
         summed = p8 if "l of rounded P" in faults else p
         order = slice(None, None, -1) if "another order" in faults else slice(None)
         l = alpha * l + np.add.accumulate(summed[:, order], axis=1, dtype=F)[:, -1]  # noqa: E741
-        weights = v[own][np.arange(stop - first) ^ 1] if "V keys swapped" in faults and stop % 2 == 0 else v[own]
+        weights = v[own][np.arange(stop - first) ^ 1] if "V keys swapped" in faults and (stop - first) % 2 == 0 else v[own]
         pv = dot(p8, weights.T, faults, bf16)
         back = F(1) if "no v_scale" in faults else back
         o = o * (F(1) if "o not rescaled" in faults else alpha[:, None])
@@ -261,6 +266,8 @@ def attended(inputs, cache, scales, table, ctx, faults):
         ]
         if "last split lost" in faults:
             parts = parts[:-1]
+        if "wrong split order" in faults:
+            parts = [(m, l, o) for (m, l, _), (_, _, o) in zip(parts, parts[::-1], strict=True)]
         final = parts[0][2] if splits == 1 else reduced(parts, case.reduce == "flydsl", faults)
         out[row, head] = final
     if "query heads swapped" in faults:

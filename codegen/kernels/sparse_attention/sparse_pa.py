@@ -355,7 +355,12 @@ def _scales(scales: tuple[Scale, Scale], k_cache: torch.Tensor, v_cache: torch.T
     """
     if k_cache.dtype is torch.bfloat16:
         return [None, None]
-    return [_scale(name, s, k_cache, v_cache) for name, s in zip(("k_scale", "v_scale"), scales, strict=True)]
+    k, v = (_scale(name, s, k_cache, v_cache) for name, s in zip(("k_scale", "v_scale"), scales, strict=True))
+    tokens = [scale is not None and scale.ndim == 2 for scale in (k, v)]
+    if tokens[0] != tokens[1]:
+        one, other = ("k_scale", "v_scale") if tokens[0] else ("v_scale", "k_scale")
+        raise ValueError(f"{one} has a scale a token and {other} has not; pass both in the same form")
+    return [k, v]
 
 
 def _scale(name: str, scale: Scale, k_cache: torch.Tensor, v_cache: torch.Tensor) -> Array | None:

@@ -19,6 +19,7 @@ from codegen.kernels.sparse_attention.chunk import (
     State,
     Variant,
     attend_chunk,
+    pages_of,
     query_operand,
 )
 from codegen.kernels.sparse_attention.launch import Runner, check_array
@@ -31,6 +32,7 @@ from codegen.language import (
     U64,
     Kernel,
     Pointer,
+    branch,
     constant,
     kernel,
     loop,
@@ -95,11 +97,16 @@ def _attend(variant: Variant, given: Arguments) -> None:
     stop = (keys.first < keys.end).select((keys.end + (CHUNK - 1)) // CHUNK, first)
     q = query_operand(variant, at, given.q + seq.bits(U32).to(U64) * (GROUP * HEAD_DIM * 2))
 
-    @loop(first, stop, carry=State.empty().values)
-    def final(chunk: I32, *values: F32) -> tuple[F32, ...]:
-        return attend_chunk(variant, at, keys, q, chunk, State.of(values)).values
+    (pages,) = branch(  # a split without keys reads no table
+        first < stop, lambda: (pages_of(variant, at, keys, first),), lambda: (constant(I32, 0),)
+    )
 
-    _store(at, given, seq * given.splits + split, State.of(final))
+    @loop(first, stop, carry=(pages, *State.empty().values))
+    def final(chunk: I32, pages: I32, *values: F32) -> tuple[I32 | F32, ...]:
+        coming = pages_of(variant, at, keys, chunk + 1)
+        return coming, *attend_chunk(variant, at, keys, q, chunk, pages, State.of(values)).values
+
+    _store(at, given, seq * given.splits + split, State.of(final[1:]))
 
 
 def _keys(variant: Variant, given: Arguments, split: I32, seq: I32) -> Keys:

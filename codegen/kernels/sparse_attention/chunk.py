@@ -191,15 +191,14 @@ class State:
         return cls(constant(F32, float("-inf")), constant(F32, 0.0), [constant(F32, 0.0)] * (4 * TILES))
 
 
-def attend_chunk(variant: Variant, at: Place, keys: Keys, q: list[U32], chunk: I32, state: State) -> State:
-    """Chunk number `chunk` folded into the state. Two barriers: maxima are exchanged before the first, P and its sums
-    before the second; either is read before the other barrier comes."""
-    pages = _table(variant, at, keys, chunk)
-    scores, v_scales = _scores(variant, at, keys, q, chunk, pages)
+def attend_chunk(variant: Variant, at: Place, keys: Keys, q: list[U32], chunk: I32, pages: I32, state: State) -> State:
+    """Chunk number `chunk`, whose pages are `pages`, folded into the state. Two barriers: maxima are exchanged before
+    the first, P and its sums before the second; either is read before the other barrier comes."""
     bases = _value_bases(variant, at, keys, pages)
     v = None  # of bf16 it would be 64 registers, too many to hold so long
     if variant.fp8:
         v = [_values(variant, at, bases, tile) for tile in range(TILES)]
+    scores, v_scales = _scores(variant, at, keys, q, chunk, pages)
     m, scale_max = _exchanged_maxima(variant, at, scores, v_scales, state.m)
     p = [hw_exp2((score - m) * LOG2_E) for score in scores]
     scaled, value_scale = _scaled(variant, keys, p, v_scales, scale_max)
@@ -212,7 +211,7 @@ def attend_chunk(variant: Variant, at: Place, keys: Keys, q: list[U32], chunk: I
 # ---- pages -----------------------------------------------------------------------------------------------------------
 
 
-def _table(variant: Variant, at: Place, keys: Keys, chunk: I32) -> I32:
+def pages_of(variant: Variant, at: Place, keys: Keys, chunk: I32) -> I32:
     """The chunk's pages over the lanes, so that a step of V has its pages in one place of each group: of fp8 lane 16 g
     + x has the page at place 4 x + g, of bf16 the one at 2 x + g / 2. Past the split's last page, that one."""
     row = at.g if variant.fp8 else at.g // 2
@@ -304,9 +303,9 @@ def _seen(at: Place, keys: Keys, chunk: I32, values: list[F32], *instead: float)
     cut = (start < keys.first) | (start + CHUNK > keys.end)
 
     def replaced() -> tuple[F32, ...]:
-        lane = start + at.wave * ASM_PAGE_SIZE + at.g * 4
+        lane = start + at.wave * ASM_PAGE_SIZE + at.g * 4 - keys.first
         offsets = [64 * r + e for r in range(WAVE_PAGES) for e in range(4)]
-        seen = [(lane + x >= keys.first) & (lane + x < keys.end) for x in offsets]
+        seen = [(lane + x).bits(U32) < (keys.end - keys.first).bits(U32) for x in offsets]
         return tuple(seen[x % 16].select(value, instead[x // 16]) for x, value in enumerate(values))
 
     return list(branch(cut, replaced, lambda: tuple(values)))

@@ -495,6 +495,21 @@ def test_treatments_of_p_differ():
     assert not np.array_equal(a, b)
 
 
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_without_keys_no_table_and_no_page_is_read(variant):
+    inputs = build(variant, (5, 7), splits=3)
+    scales = {"k_scale": inputs.k_scale[:0], "v_scale": inputs.v_scale[:0]} if inputs.per_token else {}
+    nothing = dataclasses.replace(
+        inputs, k=inputs.k[:0], v=inputs.v[:0], table=inputs.table[:, :0].copy(), ctx=inputs.ctx * 0, **scales
+    )
+    for runner in (Runner(), machine()):
+        result = nothing.run(runner)
+        assert not result.out.any()
+        assert not result.o.any()
+        assert not result.l.any()
+        assert np.isneginf(result.m).all()
+
+
 def test_no_sequences():
     inputs = build("unscaled", (5,))
     empty = dataclasses.replace(inputs, q=inputs.q[:0], table=inputs.table[:0], ctx=inputs.ctx[:0], splits=2)

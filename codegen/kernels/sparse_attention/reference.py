@@ -42,7 +42,6 @@ LOG2_E = 1.4426950408889634
 SOFTMAX_SCALE = 128.0**-0.5
 INIT_SCORE, LOCAL_SCORE = np.float32(1e30), np.float32(1e29)
 VMAX_GUARD = 1e-8  # added to the largest V scale of a chunk before it divides
-EXPONENT_ROUNDINGS = 12  # 4 of a score, 6 of the differences of exponents; spare: 2
 P_ROUNDINGS = 6  # of P's factor and product, and of what PV is multiplied by
 UNDERFLOW = 2.0**-100  # of sums of weights that underflow
 SCORE_KEYS = 4096  # index keys scored at once
@@ -255,19 +254,26 @@ def _scored(
 def _products(q: Array, k: Array, fp8: bool) -> tuple[Array, Array]:
     """q k^T over 128 dims, exact but for float64, and the error of the matrix unit's.
 
-    E is at most the sum of the largest exponents of the row and of the key. Products of E4M3 are multiples of 2^-18,
-    so none is cut while E <= 6; otherwise, and in bf16, all 128 may be. The sizes of the products sum to no more than
-    the norms' product (Cauchy-Schwarz; 2^-40 covers float64).
+    E, the largest exponent of a product, is at most the sum of the largest of the row and of the key. In bf16, and in
+    E4M3 with E > 6, all 128 products may be cut, and the general bound is taken; else see `_unit_sums_error`.
     """
     lowest = -6 if fp8 else -126
     top = (binade(np.abs(x).max(axis=1), lowest).astype(np.int32) for x in (q, k))
     exponent = np.add.outer(*top)
     unit = np.where(exponent > -45, np.ldexp(U, exponent), 0.0)
-    cut = np.where(exponent > 6, HEAD_DIM, 0) if fp8 else HEAD_DIM
+    magnitude = np.abs(q) @ np.abs(k).T
     steps = HEAD_DIM // (16 if fp8 else 8)
-    norms = (np.sqrt((x * x).sum(axis=1)) for x in (q, k))
-    magnitude = np.multiply.outer(*norms) * (1.0 + 2.0**-40)
-    return q @ k.T, truncating_sum_error(unit, cut, steps, magnitude)
+    error = truncating_sum_error(unit, HEAD_DIM, steps, magnitude)
+    return q @ k.T, np.where(exponent <= 6, _unit_sums_error(steps, magnitude), error) if fp8 else error
+
+
+def _unit_sums_error(steps: int, magnitude: Array) -> Array:
+    """Error of sums of E4M3 products with E <= 6: all are multiples of 2^-18, so nothing within a step is cut, and
+    float32 holds a result below 2^6. From there on a step rounds by half a unit in the last place of the magnitude;
+    from 2^7 on it may also cut C, or drop it, by as much each."""
+    losses = np.where(magnitude < 2.0**6, 0.0, np.where(magnitude < 2.0**7, 1.0, 3.0))
+    error: Array = steps * losses * np.ldexp(U, np.frexp(magnitude)[1] - 1)
+    return error
 
 
 def _score_faults(inputs: Inputs, expected: Inserted, scores: NDArray[np.float32]) -> Iterator[str]:
@@ -385,23 +391,27 @@ def _side(case: Case, cache: Words, side: int, block: NDArray[np.int64], page: N
 
 @dataclass(frozen=True)
 class _Scores:
-    """exponent: log2(e) of the scaled score, [16][n]. error: of the job's, relative to its own maximum's. doubt: the
-    error with that of two maxima."""
+    """exponent: log2(e) of the scaled score, [16][n]. own: the job's error of it, in the same unit. difference: that of
+    the differences from a key to the final maximum, [16][1]."""
 
     exponent: Array
-    error: Array
-    doubt: Array
+    own: Array
+    difference: Array
+
+    def error(self, maxima: int) -> Array:
+        """Of a key's exponent relative to a maximum, with the own errors of so many maxima."""
+        total: Array = self.own + maxima * self.own.max(axis=1, keepdims=True) + self.difference
+        return total
 
 
 def _scores(q: Array, keys: _Keys, fp8: bool) -> _Scores:
-    """Terms: the matrix unit's; a score's own roundings, 4 U |s| (softmax scale, K scale, their product, the score's);
-    those of differences and of their products with log2(e), which itself is rounded: 3 U for each difference, and the
-    differences on the way from a key to the final maximum add up to at most 2 X."""
+    """X is the largest |exponent|. Terms: the matrix unit's; a score's own roundings, 4 U X (softmax scale, K scale,
+    their product, the score's), taken as 5; of a difference its own rounding, that of log2(e) and of their product, 3 U
+    of it, and the differences on the way from a key to the final maximum add up to at most 2 X: taken as 7 U X."""
     dot, error = _products(q, keys.k, fp8)
     exponent = dot * keys.k_factor
     largest = np.abs(exponent).max(axis=1, keepdims=True)
-    error = error * keys.k_factor + EXPONENT_ROUNDINGS * U * largest
-    return _Scores(exponent, error, error + 2.0 * error.max(axis=1, keepdims=True))
+    return _Scores(exponent, error * keys.k_factor + 5.0 * U * largest, 7.0 * U * largest)
 
 
 def _attended(case: Case, splits: int, q: Array, keys: _Keys) -> tuple[Array, Array, Array, Array, Array]:
@@ -443,7 +453,7 @@ def _unquantised(case: Case, splits: int, scores: _Scores, keys: _Keys) -> tuple
     """out and its bound: P is rounded at some running maximum <= the final one, so in final weights by at most its unit
     roundoff or half a smallest step of E4M3 (2^-10, over P's factor), and never by more than itself."""
     weight = np.exp2(scores.exponent - scores.exponent.max(axis=1, keepdims=True))
-    relative = _relative(scores.error, len(keys.starts))
+    relative = _relative(scores.error(0), len(keys.starts))
     scale = _value_scale(case, keys)
     reached = weight * (1.0 + relative)
     if case.cache == "bf16":
@@ -502,7 +512,8 @@ def _pv_error(case: Case, keys: _Keys, magnitude: Array) -> Array:
 @dataclass(frozen=True)
 class _P:
     """What the job multiplies V by, [16][n]. running: the maxima it is relative to. rounded: P after its rounding.
-    doubt: how far the job's may be off. relative: the error of the P that is summed. back: P's factor, taken back."""
+    doubt: how far the job's may be off. relative: the error of P relative to its split's last maximum, where those of
+    two maxima count. back: P's factor, taken back, [n]."""
 
     running: Array
     rounded: Array
@@ -516,10 +527,11 @@ def _rounded_p(case: Case, scores: _Scores, keys: _Keys) -> _P:
     doubt."""
     running = _running_maxima(scores.exponent, keys)
     factor, back = _p_factor(case, keys)
-    relative = _relative(scores.doubt, len(keys.starts)) + P_ROUNDINGS * U
+    own = 1.0 + _relative(scores.error(1), 0) + P_ROUNDINGS * U
     p = np.exp2(scores.exponent - running) * factor
     rounding = BF16 if case.cache == "bf16" else E4M3
-    rounded, low, high = (nearest(x, *rounding) for x in (p, p / (1.0 + relative), p * (1.0 + relative)))
+    rounded, low, high = (nearest(x, *rounding) for x in (p, p / own, p * own))
+    relative = _relative(scores.error(2), len(keys.starts)) + P_ROUNDINGS * U
     back = np.broadcast_to(back, keys.v_scale.shape)
     return _P(running, rounded, np.maximum(high - rounded, rounded - low), relative, back)
 

@@ -320,7 +320,7 @@ def _pool(kind: str) -> Floats:
     midpoints, and rows of 1, 2, 3 and 4."""
     rows = bell(f"sparse attention/{kind}", (_POOL_ROWS, HEAD_DIM))
     dim = np.arange(HEAD_DIM)
-    midpoints = np.where(dim % 2, 29 / 16, -25 / 16) * np.exp2(dim % 3)
+    midpoints = np.where(dim % 2, 29 / 16, -25 / 16) * np.ldexp(1.0, dim % 3)
     special = [np.full(HEAD_DIM, 448), np.full(HEAD_DIM, -448), np.where(dim % 2, -0.0, 0.0), midpoints]
     rising = [np.full(HEAD_DIM, 1 + i) for i in range(_RISING_ROWS)]
     return np.concatenate([rows, 8 * rows, np.stack(special + rising).astype(np.float32)])
@@ -437,7 +437,7 @@ def _scales(case: Case, side: int, table: NDArray[np.int32], nblk: int) -> Float
     shape = (case.kv_heads, slots.size)
     factor = uniform(f"{case.name}/scales {side}", shape) + np.float32(0.5)
     if side == 1:
-        factor *= np.exp2(integers(f"{case.name}/binades", shape, -2, 2)).astype(np.float32)
+        factor = np.ldexp(factor, integers(f"{case.name}/binades", shape, -2, 2))
     width = (case.style.k, case.style.v)[side]
     scales[:, slots] = factor * np.float32(width * case.scales[side] / _PER_TOKEN_WIDTH)
     return scales

@@ -193,7 +193,8 @@ class State:
 
 def attend_chunk(variant: Variant, at: Place, keys: Keys, q: list[U32], chunk: I32, pages: I32, state: State) -> State:
     """Chunk number `chunk`, whose pages are `pages`, folded into the state. Two barriers: maxima are exchanged before
-    the first, P and its sums before the second; either is read before the other barrier comes."""
+    the first, P and its sums before the second; either is read before the other barrier comes.
+    [rules sparse_attention.contraction, sparse_attention.exp2]"""
     bases = _value_bases(variant, at, keys, pages)
     v = None  # of bf16 it would be 64 registers, too many to hold so long
     if variant.fp8:
@@ -344,7 +345,8 @@ def _largest(values: Sequence[F32]) -> F32:
 def _scaled(
     variant: Variant, keys: Keys, p: list[F32], v_scales: list[F32], scale_max: F32 | None
 ) -> tuple[list[F32], F32]:
-    """P as it is rounded, and what PV is multiplied by."""
+    """P as it is rounded, and what PV is multiplied by.
+    [rules sparse_attention.p_unscaled, sparse_attention.p_x448, sparse_attention.p_per_token]"""
     if scale_max is not None:
         divisor = scale_max + ABOVE_ZERO
         return [(v * E4M3_MAX) / divisor * x for x, v in zip(p, v_scales, strict=True)], scale_max / E4M3_MAX

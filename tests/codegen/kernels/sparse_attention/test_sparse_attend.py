@@ -526,6 +526,15 @@ def test_bits_do_not_depend_on_how_waves_take_turns(variant):
             np.testing.assert_array_equal(getattr(result, field), getattr(wanted, field), err_msg=field)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_numpy_engine_agrees(variant):
+    inputs = build(variant, (300, 17), splits=3)
+    wanted, result = inputs.run(machine()), inputs.run(Runner(compiled().object, RunOptions(engine="numpy")))
+    for field in FIELDS:
+        np.testing.assert_array_equal(getattr(result, field), getattr(wanted, field), err_msg=field)
+
+
 # ---- LDS and registers -----------------------------------------------------------------------------------------------
 
 

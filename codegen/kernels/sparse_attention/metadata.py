@@ -13,10 +13,18 @@ from dataclasses import dataclass
 from itertools import pairwise, takewhile
 from typing import Any
 
-import torch
-
 from codegen.kernels.sparse_attention.shapes import SPARSE_BLOCK_SIZE
-from codegen.kernels.sparse_attention.tensors import integers
+from codegen.kernels.sparse_attention.tensors import integers, torch
+from gfx950.evidence import Evidence, rule
+
+BATCH_SPLIT = rule(
+    "sparse_attention_backend.batch_split",
+    Evidence.vendor,
+    "vLLM vllm/v1/attention/backends/utils.py, split_decodes_and_prefills, as vllm/models/minimax_m3/common/"
+    "sparse_attention.py calls it: require_uniform, threshold 1 + num_speculative_tokens (twice in parallel drafting)",
+    "The leading requests of the first one's query length decode, the others are prefills; how many splits a row's"
+    " context has goes by the rows of its side.",
+)
 
 
 @dataclass
@@ -86,6 +94,7 @@ def split_decodes_and_prefills(query_start_loc: list[int], num_actual_tokens: in
     rows carry their own request and position. query_start_loc: requests + 1 offsets. Where no request has another
     length but 0, those of length 0 only pad a captured batch: all decode, and the tokens count the padding.
     Raises ValueError for offsets that are none, that start with an empty request, or that do not cover the tokens.
+    [rule sparse_attention_backend.batch_split]
     """
     lens = [end - start for start, end in pairwise(query_start_loc)]
     if query_start_loc[:1] != [0] or min(lens, default=0) < 0:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from math import ceil
 
 import numpy as np
-import torch
 
 from codegen.kernels.sparse_attention import kernels
 from codegen.kernels.sparse_attention.launch import Array
@@ -20,7 +19,7 @@ from codegen.kernels.sparse_attention.shapes import (
     TABLE_WIDTH,
     TOPK,
 )
-from codegen.kernels.sparse_attention.tensors import e4m3_bytes, integers, writable
+from codegen.kernels.sparse_attention.tensors import e4m3_bytes, integers, torch, writable
 
 __all__ = [
     "aiter_indexer_unsupported_reason",

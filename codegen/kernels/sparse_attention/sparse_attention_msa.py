@@ -9,8 +9,6 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any, ClassVar
 
-import torch
-
 from codegen.kernels.sparse_attention.metadata import (
     MiniMaxM3SparseAiterPADecodeMetadata,
     MiniMaxM3SparseAiterPAPrefillMetadata,
@@ -31,7 +29,7 @@ from codegen.kernels.sparse_attention.sparse_pa import (
     minimax_m3_sparse_attn_prefill_aiter,
     minimax_m3_sparse_block_page_stride,
 )
-from codegen.kernels.sparse_attention.tensors import check_tensor, integers
+from codegen.kernels.sparse_attention.tensors import check_tensor, integers, torch
 
 CACHE_DTYPES = ("auto", "bfloat16", "fp8", "fp8_e4m3")  # auto is the model's own, bfloat16
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from numbers import Real
 
 import numpy as np
-import torch
 
 from codegen.kernels.sparse_attention import kernels
 from codegen.kernels.sparse_attention.attend import attend, get_recommended_splits
@@ -19,6 +18,7 @@ from codegen.kernels.sparse_attention.cache import (
     pages,
 )
 from codegen.kernels.sparse_attention.insert import insert_index
+from codegen.kernels.sparse_attention.job import scales_by_page
 from codegen.kernels.sparse_attention.launch import Array
 from codegen.kernels.sparse_attention.rows import Rows
 from codegen.kernels.sparse_attention.shapes import (
@@ -30,7 +30,7 @@ from codegen.kernels.sparse_attention.shapes import (
     PAGES_PER_SPARSE_BLOCK,
 )
 from codegen.kernels.sparse_attention.table import build_table
-from codegen.kernels.sparse_attention.tensors import bf16_bits, check_tensor, e4m3_bytes, integers, writable
+from codegen.kernels.sparse_attention.tensors import bf16_bits, check_tensor, e4m3_bytes, integers, torch, writable
 from gfx950.evidence import Evidence, rule
 
 __all__ = [
@@ -49,7 +49,7 @@ __all__ = [
 ]
 
 SCALES = rule(
-    "sparse_attention.cache_scales",
+    "sparse_attention_backend.scales",
     Evidence.vendor,
     "vLLM vllm/models/minimax_m3/amd/ops/sparse_pa.py @15a3fd47, which hands bf16 caches on without scales",
     "A scale that is not given is 1. Per-token scales [kv head][token] go with the token's page, token // 16, and its"
@@ -351,7 +351,7 @@ def _check_heads(q: torch.Tensor, kv_heads: int) -> tuple[int, int, int]:
 def _scales(scales: tuple[Scale, Scale], k_cache: torch.Tensor, v_cache: torch.Tensor) -> list[Array | None]:
     """Both scales as the attend takes them: none, float32 [1], or float32 [pages * kv heads][16].
 
-    [rule sparse_attention.cache_scales]
+    [rule sparse_attention_backend.scales]
     """
     if k_cache.dtype is torch.bfloat16:
         return [None, None]
@@ -385,5 +385,4 @@ def _per_token(name: str, scale: torch.Tensor, k_cache: torch.Tensor, v_cache: t
     tokens = count * ASM_PAGE_SIZE
     if shape[1] < tokens:
         raise ValueError(f"{name} is of {shape[1]} tokens; the cache has room for {tokens}, and each needs a scale")
-    numbers = scale.numpy()[:, :tokens]
-    return np.ascontiguousarray(numbers.reshape(heads, count, ASM_PAGE_SIZE).swapaxes(0, 1)).reshape(-1, ASM_PAGE_SIZE)
+    return scales_by_page(scale.numpy(), count * heads)

@@ -11,10 +11,13 @@ from numpy.typing import NDArray
 try:
     import torch
 except ImportError as error:
-    raise ImportError(
+    raise ModuleNotFoundError(
         "the backend pieces of codegen.kernels.sparse_attention take torch tensors, and torch is not installed; it is "
-        "optional: pip install 'gfx950[torch]'. The kernels themselves (attend.py, select.py ...) take numpy arrays"
+        "optional: pip install 'gfx950[torch]'. The kernels themselves (attend.py, select.py ...) take numpy arrays",
+        name="torch",
     ) from error
+
+__all__ = ["bf16_bits", "check_tensor", "e4m3_bytes", "integers", "torch", "writable"]
 
 Array = NDArray[Any]
 Shape = Sequence[int | None]

@@ -9,8 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
-import torch
-
 from codegen.kernels.sparse_attention.metadata import (
     MiniMaxM3SparseAiterPADecodeMetadata,
     MiniMaxM3SparseAiterPAPrefillMetadata,
@@ -24,6 +22,7 @@ from codegen.kernels.sparse_attention.sparse_attention_msa import (
     Table,
 )
 from codegen.kernels.sparse_attention.sparse_pa import AttendChoices, minimax_m3_rebase_block_table_to_page16
+from codegen.kernels.sparse_attention.tensors import torch
 
 
 @dataclass(frozen=True)

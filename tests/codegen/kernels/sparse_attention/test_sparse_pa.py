@@ -31,10 +31,12 @@ def test_names_of_the_cache_are_here_too():
         assert getattr(sparse_pa, name) is getattr(cache, name)
 
 
-def test_without_torch_the_error_says_how_to_get_it():
-    code = "import sys; sys.modules['torch'] = None; import codegen.kernels.sparse_attention.tensors"
+@pytest.mark.parametrize("module", ["tensors", "msa_attention", "vllm_adapter"])
+def test_without_torch_the_error_says_how_to_get_it(module):
+    code = f"import sys; sys.modules['torch'] = None; import codegen.kernels.sparse_attention.{module}"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert result.returncode
+    assert "ModuleNotFoundError: the backend pieces" in result.stderr  # what `gfx950 evidence` passes over
     assert "pip install 'gfx950[torch]'" in result.stderr
 
 

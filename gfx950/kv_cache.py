@@ -34,28 +34,28 @@ _AITER = "AITER (ROCm/aiter e4048607) csrc/kernels/fused_qknorm_idxrqknorm.cu an
 
 PAGE_RULE = rule(
     "sparse_attention.cache.page",
-    Evidence.published,
+    Evidence.vendor,
     _AITER,
     "A page and kv head of K is [128/x][16 tokens][x dims], of V [16/x][128 dims][x tokens], x elements to 16 bytes."
     " The kv heads of a page follow each other.",
 )
 SIDES_RULE = rule(
     "sparse_attention.cache.sides",
-    Evidence.published,
+    Evidence.vendor,
     "vLLM, the public page of vllm/models/minimax_m3/amd/model (_ensure_aiter_sparse_pa_kv_cache)",
     "Packed, a block is 8 pages of K and then 8 of V, and V's view begins 8 pages in: both have ids 16 * block + j."
     " Dense, each side is contiguous, with ids 8 * block + j.",
 )
 REBASE_RULE = rule(
     "sparse_attention.cache.rebase",
-    Evidence.published,
+    Evidence.vendor,
     "vLLM's test of the MiniMax-M3 page-16 rebases (slots -1 0 127 128 129 255 256, table -1 0 3)",
     "For a packed cache the writer's slot becomes slot + (slot // 128) * 128, a negative slot stays as it is, and every"
     " entry of the block table is doubled.",
 )
 INDEX_KEY_RULE = rule(
     "sparse_attention.cache.index_keys",
-    Evidence.published,
+    Evidence.vendor,
     _AITER.partition(" and ")[0],
     "The index keys are [blocks][128 tokens][128 dims], row-major, by slots that are not rebased.",
 )

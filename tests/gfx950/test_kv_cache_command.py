@@ -32,7 +32,7 @@ def test_the_place_of_an_element(gfx950):
         "  in K's view        byte 100373 (0x18815)\n"
         "  in the allocation  byte 100373 (0x18815)\n"
         "  slot               401, the writer's 785\n"
-        "rests on: published (AITER (ROCm/aiter e4048607)"
+        "rests on: vendor (AITER (ROCm/aiter e4048607)"
     )
 
 
@@ -83,7 +83,7 @@ def test_json_of_an_element_an_index_key_and_the_layout(gfx950):
     found = json.loads(ask(gfx950, "V[slot 401][dim 5]", "--dense", "--json"))
     assert next(iter(found)) == "schema"
     assert found["schema"] == "gfx950.kv-cache-element/1"
-    assert (found["page"], found["view_byte"], found["byte"], found["evidence"]) == (25, 51281, None, "published")
+    assert (found["page"], found["view_byte"], found["byte"], found["evidence"]) == (25, 51281, None, "vendor")
     found = json.loads(ask(gfx950, "index[slot 401][dim 5]", "--json"))
     assert (found["schema"], found["byte"], found["slot"]) == ("gfx950.index-key/1", 51333, 401)
     found = json.loads(ask(gfx950, "--blocks", "4", "--json"))

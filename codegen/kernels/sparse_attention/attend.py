@@ -54,7 +54,7 @@ COMPUTE_UNITS = 256  # of an MI355X
 
 RECOMMENDED = rule(
     "sparse_attention.recommended_splits",
-    Evidence.published,
+    Evidence.vendor,
     f"{PA_DECODE}, get_recommended_splits as vLLM's sparse_pa calls it",
     "min(ceil(2 * compute units / sequences), 8) splits, so the bits depend on the batch and on the compute units.",
 )

@@ -34,7 +34,7 @@ PA_DECODE = "ROCm/aiter aiter/ops/triton/gluon/pa_decode_gluon.py at e4048607"
 
 Q_CAST = rule(
     "sparse_attention.query_cast",
-    Evidence.published,
+    Evidence.vendor,
     f"{PA_DECODE}: query_scale None with an fp8 cache",
     "With an fp8 cache q is rounded from bf16 to E4M3, nearest even, without a scale; beyond 464 it is NaN.",
 )
@@ -61,19 +61,19 @@ SUM_ORDER = rule(
 )
 P_UNSCALED = rule(
     "sparse_attention.p_unscaled",
-    Evidence.published,
+    Evidence.vendor,
     f"{PA_DECODE}: the persistent kernel of one kv head, per-tensor scales",
     "P is cast to E4M3 as it is, and PV is multiplied by the V scale.",
 )
 P_X448 = rule(
     "sparse_attention.p_x448",
-    Evidence.published,
+    Evidence.vendor,
     f"{PA_DECODE}: the kernels that are not persistent, per-tensor scales",
     "P is multiplied by 448 and cast to E4M3, and PV is multiplied by the V scale / 448 (IEEE division).",
 )
 P_PER_TOKEN = rule(
     "sparse_attention.p_per_token",
-    Evidence.published,
+    Evidence.vendor,
     f"{PA_DECODE}: KV_QUANT_MODE 1",
     "P of a key is multiplied by (V scale * 448) / (vmax + 1e-8), vmax the largest V scale of the chunk, 0 for keys"
     " that the split does not see; PV is multiplied by vmax / 448.",

@@ -30,14 +30,14 @@ DIMS = GROUP * HEAD_DIM // THREADS  # of a thread
 
 SPLITS = rule(
     "sparse_attention.splits",
-    Evidence.published,
+    Evidence.vendor,
     "ROCm/aiter aiter/ops/triton/gluon/pa_decode_gluon.py at e4048607: page_size = ceil(ctx / splits)",
     "Split k has keys size * k .. min(ctx, size * (k + 1)) - 1, size = ceil(ctx / splits); it walks the aligned chunks"
     " of 256 keys that these touch.",
 )
 REDUCE_RULE = rule(
     "sparse_attention.reduce",
-    Evidence.published,
+    Evidence.vendor,
     "ROCm/aiter pa_ps.cuh (HIP, fmaf) and its FlyDSL twin (product and sum apart) at e4048607",
     "M is the largest m; w = l * exp2((m - M) * log2(e)); the sum of w and that of o * (w / sum), in the order of the"
     " splits that have keys, from the first and from +0; bf16. hip fuses the product and sum, flydsl does not.",

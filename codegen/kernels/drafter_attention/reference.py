@@ -21,6 +21,20 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
+from codegen.kernels.bounds import (
+    BF16,
+    E4M3,
+    E4M3_MAX,
+    U_BF16,
+    U_E4M3,
+    Array,
+    U,
+    bf16_values,
+    binade,
+    e4m3_values,
+    nearest,
+    truncating_sum_error,
+)
 from codegen.kernels.drafter_attention.cases import (
     BLOCK,
     HEAD_DIM,
@@ -34,16 +48,11 @@ from codegen.kernels.drafter_attention.cases import (
     Inputs,
 )
 
-Array = NDArray[np.float64]
 Bytes = NDArray[np.uint8]
 
 ROWS = QPR * Q_HEADS
 LOG2_SCALE = 1.4426950408889634 / np.sqrt(128.0)  # score -> exponent of 2
-U = 2.0**-24  # unit roundoff of float32
-U_BF16 = 2.0**-8
-U_E4M3 = 2.0**-4
 P_SCALE = 256.0
-E4M3_MAX = 448.0
 NORM_ROUNDINGS = (
     12  # 11 adds of squares and + eps, halved by the root: 6; v_rsq_f32: 2; x*rr, 1+gamma, product: 3; spare: 1
 )
@@ -113,12 +122,12 @@ class Violation:
 def reference(inputs: Inputs) -> Reference:
     """The outputs of `inputs`. Raises ValueError when a q, k or v leaves the E4M3 range, where no bound exists."""
     q, k = _queries_and_keys(inputs)
-    v = _in_range(_nearest(_columns(inputs, Q_HEADS + 1), 4, -9), "v")
+    v = _in_range(nearest(_columns(inputs, Q_HEADS + 1), *E4M3), "v")
     rows = _cache_rows(inputs, k, v)
     keys, spread = _filled_cache(inputs, rows)
     outputs = [_attend(inputs, request, q, keys, spread) for request in range(inputs.requests)]
     out, bound, out_p8, bound_p8 = (np.concatenate(part) for part in zip(*outputs, strict=True))
-    smallest, largest = (_nearest(np.abs(out_p8) + sign * bound_p8, 8, -133) for sign in (-1.0, 1.0))
+    smallest, largest = (nearest(np.abs(out_p8) + sign * bound_p8, *BF16) for sign in (-1.0, 1.0))
     return Reference(
         out=out,
         bound=_with_output_roundings(out, bound),
@@ -133,13 +142,6 @@ def reference(inputs: Inputs) -> Reference:
 # --- q, k and v -------------------------------------------------------------------------------------------------------
 
 
-def _nearest(x: Array, digits: int, lowest: int) -> Array:
-    """x rounded to nearest even with `digits` significant bits and no bit below 2^lowest."""
-    unit = np.maximum(np.frexp(x)[1] - digits, lowest)
-    rounded: Array = np.ldexp(np.rint(np.ldexp(x, -unit)), unit)
-    return rounded
-
-
 def _in_range(values: Array, name: str) -> Array:
     if not (np.abs(values) <= E4M3_MAX).all():
         raise ValueError(f"a {name} leaves the E4M3 range (+-448) or is NaN; the reference has no bound for it")
@@ -150,26 +152,21 @@ def _quantised(x: Array, error: Array, name: str) -> Quantised:
     """x rounded to bf16 and then to E4M3, with the range that x - error .. x + error rounds to (-0 stays -0 without
     error)."""
     ends = (x, np.where(error > 0, x - error, x), np.where(error > 0, x + error, x))
-    nearest, low, high = (_nearest(_nearest(y, 8, -133), 4, -9) for y in ends)
-    return Quantised(_in_range(nearest, name), _in_range(low, name), _in_range(high, name))
+    value, low, high = (nearest(nearest(y, *BF16), *E4M3) for y in ends)
+    return Quantised(_in_range(value, name), _in_range(low, name), _in_range(high, name))
 
 
 def _columns(inputs: Inputs, head: int) -> Array:
     """Columns of one head of the QKV rows: float64 [T][128]."""
-    return _bf16_values(inputs.qkv[:, head * HEAD_DIM : (head + 1) * HEAD_DIM])
-
-
-def _bf16_values(bits: NDArray[np.uint16]) -> Array:
-    values: Array = bits.view(ml_dtypes.bfloat16).astype(np.float64)
-    return values
+    return bf16_values(inputs.qkv[:, head * HEAD_DIM : (head + 1) * HEAD_DIM])
 
 
 def _queries_and_keys(inputs: Inputs) -> tuple[Quantised, Quantised]:
     """q [T][16][128] and the new k [T][128]."""
-    q = _bf16_values(inputs.qkv[:, : Q_HEADS * HEAD_DIM]).reshape(-1, Q_HEADS, HEAD_DIM)
-    turn = _bf16_values(inputs.cos_sin[inputs.positions])
-    q_values, q_error = _norm_rope(q, _bf16_values(inputs.qn), turn[:, None, :], inputs.eps)
-    k_values, k_error = _norm_rope(_columns(inputs, Q_HEADS), _bf16_values(inputs.kn), turn, inputs.eps)
+    q = bf16_values(inputs.qkv[:, : Q_HEADS * HEAD_DIM]).reshape(-1, Q_HEADS, HEAD_DIM)
+    turn = bf16_values(inputs.cos_sin[inputs.positions])
+    q_values, q_error = _norm_rope(q, bf16_values(inputs.qn), turn[:, None, :], inputs.eps)
+    k_values, k_error = _norm_rope(_columns(inputs, Q_HEADS), bf16_values(inputs.kn), turn, inputs.eps)
     return _quantised(q_values, q_error, "q"), _quantised(k_values, k_error, "k")
 
 
@@ -193,17 +190,12 @@ def _codes(values: Array) -> Bytes:
     return values.astype(np.float32).astype(ml_dtypes.float8_e4m3fn).view(np.uint8)
 
 
-def _decoded(codes: Bytes) -> Array:
-    values: Array = codes.view(ml_dtypes.float8_e4m3fn).astype(np.float64)
-    return values
-
-
 def _cache_rows(inputs: Inputs, k: Quantised, v: Array) -> CacheRows:
     written = inputs.slots >= 0
-    nearest, low, high = (
+    codes, low, high = (
         np.concatenate([_codes(part[written]), _codes(v[written])], axis=1) for part in (k.value, k.low, k.high)
     )
-    return CacheRows(inputs.slots[written], nearest, low, high)
+    return CacheRows(inputs.slots[written], codes, low, high)
 
 
 def _filled_cache(inputs: Inputs, rows: CacheRows) -> tuple[Bytes, Array]:
@@ -211,7 +203,7 @@ def _filled_cache(inputs: Inputs, rows: CacheRows) -> tuple[Bytes, Array]:
     keys = inputs.cache.reshape(-1, KEY_BYTES).copy()
     keys[rows.slots] = rows.codes
     spread = np.zeros((len(keys), HEAD_DIM))
-    spread[rows.slots] = _decoded(rows.high[:, :HEAD_DIM].copy()) - _decoded(rows.low[:, :HEAD_DIM].copy())
+    spread[rows.slots] = e4m3_values(rows.high[:, :HEAD_DIM].copy()) - e4m3_values(rows.low[:, :HEAD_DIM].copy())
     return keys, spread
 
 
@@ -243,7 +235,7 @@ def _attend(
         return zero, zero, zero, zero
     position = np.arange(lo, hi + 1)
     where = inputs.block_table[request, position // BLOCK].astype(np.int64) * BLOCK + position % BLOCK
-    k, v = _decoded(keys[where, :HEAD_DIM]), _decoded(keys[where, HEAD_DIM:])
+    k, v = e4m3_values(keys[where, :HEAD_DIM]), e4m3_values(keys[where, HEAD_DIM:])
     visible = np.repeat(position > first + np.arange(QPR)[:, None] - WINDOW, Q_HEADS, axis=0)
     q_rows, q_spread = q.value[token].reshape(ROWS, HEAD_DIM), q.spread[token].reshape(ROWS, HEAD_DIM)
     scores = _scores(q_rows, q_spread, k, spread[where], visible)
@@ -276,22 +268,13 @@ def _product(a: Array, b: Array) -> Array:
     return product
 
 
-def _binade(values: Array) -> NDArray[np.int8]:
-    """Exponent that the matrix unit aligns by: that of the binade, -6 for subnormals; -50 for zero, which takes no
-    part."""
-    exponent = np.maximum(np.frexp(values)[1] - 1, -6)
-    return np.where(values == 0, -50, exponent).astype(np.int8)
-
-
 def _mfma_error(q: Array, k: Array, magnitude: Array) -> Array:
     """Error of q k^T in E4M3 by the truncating group sum, contraction of 128.
 
     A product is a multiple of 2^(e-6), e its aligned exponent, and loses bits only below 2^(E-24), E the largest: it
-    is cut when e < E - 18, by less than 2^(E-24). A step adds at most 3 units of 2^(E-24) (even, odd, joined sum) and,
-    with the accumulator C, one unit of max(2^E, |C|) 2^-24 and a rounding of U |result|; |C| and the result stay below
-    the sum of magnitudes.
+    is cut when e < E - 18, by less than 2^(E-24). The steps: `truncating_sum_error`.
     """
-    eq, ek = _binade(q), _binade(k)
+    eq, ek = binade(q), binade(k)
     largest = np.full(magnitude.shape, -100, dtype=np.int8)
     for d in range(HEAD_DIM):
         np.maximum(largest, eq[:, d, None] + ek[None, :, d], out=largest)
@@ -301,7 +284,8 @@ def _mfma_error(q: Array, k: Array, magnitude: Array) -> Array:
             product = eq[:, d, None] + ek[None, :, d]
             cut += (product > -20) & (product < largest - 18)
     unit = np.where(largest > -20, np.ldexp(U, largest.astype(np.int32)), 0.0)
-    return cut * unit + MFMA_STEPS * (4.0 * unit + 2.02 * U * magnitude)
+    error: Array = truncating_sum_error(unit, cut, MFMA_STEPS, magnitude)
+    return error
 
 
 def _partition_of(position: NDArray[np.int64], na: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -354,9 +338,9 @@ def _quantised_p(scores: _Scores, v: Array, na: int, maxima: Array) -> tuple[Arr
     relative = _relative_error(scores.error + scores.max_error, blocks)
     p = P_SCALE * _weights(scores.exponent, maxima)
     rescale = _weights(maxima, scores.exponent.max(axis=1, keepdims=True)) / P_SCALE
-    nearest, low, high = (_nearest(x, 4, -9) for x in (p, p / (1.0 + relative), p * (1.0 + relative)))
-    doubt = np.maximum(high - nearest, nearest - low) * rescale
-    p8 = nearest * rescale
+    rounded, low, high = (nearest(x, *E4M3) for x in (p, p / (1.0 + relative), p * (1.0 + relative)))
+    doubt = np.maximum(high - rounded, rounded - low) * rescale
+    p8 = rounded * rescale
     return _ratio(p8, weight, doubt + (p8 + doubt) * relative, relative, v, blocks, na)
 
 
@@ -394,14 +378,14 @@ def _pv_error(weight: Array, relative: Array, v: Array, magnitude: Array, blocks
     in exponent, so a product can be cut only when P < 2^(E - 12), by 2^(E - 24) or by all of it. Rescaling to the
     final maximum never enlarges an error.
     """
-    top = int(_binade(v).max())
+    top = int(binade(v).max())
     if top < -6:
         return np.zeros_like(magnitude)
     unit = np.ldexp(U, top)  # of 2^(E - 24), less the factor 256
     small = (weight > 0) & (weight < 2.0 ** (top - 12))
     cut = np.where(small, np.minimum(unit, 2.0 * weight * (1.0 + relative) * 2.0 ** (top + 1)), 0.0)
-    steps: Array = cut.sum(axis=1, keepdims=True) + blocks * MFMA_STEPS * (4.0 * unit + 2.02 * U * magnitude)
-    return steps
+    error: Array = cut.sum(axis=1, keepdims=True) + truncating_sum_error(unit, 0.0, blocks * MFMA_STEPS, magnitude)
+    return error
 
 
 # --- MXFP8 ------------------------------------------------------------------------------------------------------------
@@ -430,14 +414,14 @@ def _with_output_roundings(out: Array, bound: Array) -> Array:
 def _output_range(expected: Reference, as8: Bytes) -> tuple[Array, Array]:
     """Lowest and highest admissible dequantised value, float64 [T][16][128], under the scales that the kernel chose."""
     scale = np.repeat(_scales(as8), SCALE_GROUP, axis=1).reshape(expected.out_p8.shape)
-    bf16 = (_nearest(expected.out_p8 + sign * expected.bound_p8, 8, -133) for sign in (-1.0, 1.0))
-    low, high = (_nearest((x / scale).clip(-E4M3_MAX, E4M3_MAX), 4, -9) * scale for x in bf16)
+    bf16 = (nearest(expected.out_p8 + sign * expected.bound_p8, *BF16) for sign in (-1.0, 1.0))
+    low, high = (nearest((x / scale).clip(-E4M3_MAX, E4M3_MAX), *E4M3) * scale for x in bf16)
     return low, high
 
 
 def dequantised(a8: Bytes, as8: Bytes) -> Array:
     """float64 [T][16][128] of MXFP8 bytes uint8 [T][2048] and scales uint8 [T][64]."""
-    return (_decoded(a8) * np.repeat(_scales(as8), SCALE_GROUP, axis=1)).reshape(-1, Q_HEADS, HEAD_DIM)
+    return (e4m3_values(a8) * np.repeat(_scales(as8), SCALE_GROUP, axis=1)).reshape(-1, Q_HEADS, HEAD_DIM)
 
 
 def _scales(as8: Bytes) -> Array:
@@ -508,12 +492,12 @@ def _ordinals(codes: Bytes) -> NDArray[np.int64]:
 def _check_cache(inputs: Inputs, rows: CacheRows, cache: Bytes) -> list[Violation]:
     """New rows within their admissible codes, every other byte as it was."""
     before, after = inputs.cache.reshape(-1, KEY_BYTES), cache.reshape(-1, KEY_BYTES)
-    low, high, nearest = before.copy(), before.copy(), before.copy()
-    low[rows.slots], high[rows.slots], nearest[rows.slots] = rows.low, rows.high, rows.codes
+    low, high, expected = before.copy(), before.copy(), before.copy()
+    low[rows.slots], high[rows.slots], expected[rows.slots] = rows.low, rows.high, rows.codes
     wrong = (_ordinals(after) < _ordinals(low)) | (_ordinals(after) > _ordinals(high))
     found = []
     for slot in np.flatnonzero(wrong.any(axis=1)).tolist():
         byte = int(wrong[slot].argmax())
         where, count = f"slot {slot} ({'K' if byte < HEAD_DIM else 'V'} byte {byte % HEAD_DIM})", int(wrong[slot].sum())
-        found.append(Violation("cache", where, float(after[slot, byte]), float(nearest[slot, byte]), 0.0, count))
+        found.append(Violation("cache", where, float(after[slot, byte]), float(expected[slot, byte]), 0.0, count))
     return found

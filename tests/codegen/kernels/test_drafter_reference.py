@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+from codegen.kernels import bounds
 from codegen.kernels.drafter_attention import reference as reference_module
 from codegen.kernels.drafter_attention.cases import CASES, build
 from codegen.kernels.drafter_attention.reference import check_outputs, dequantised, reference
@@ -254,7 +255,7 @@ def torch_attention(inputs, request):
         a, b, rest = n.split([32, 32, 64], dim=2)
         c, s = cos[:, None], sin[:, None]
         turned = torch.cat([a * c - b * s, a * s + b * c, rest], dim=2).numpy()
-        in_bf16 = reference_module._nearest(turned, 8, -133)  # torch would round twice, over float32
+        in_bf16 = bounds.nearest(turned, 8, -133)  # torch would round twice, over float32
         heads.append(torch.from_numpy(in_bf16).to(torch.float8_e4m3fn))
     new_keys = torch.cat([heads[1], x[:, 17:].to(torch.float8_e4m3fn)], dim=2).view(torch.uint8)[:, 0]
     last = int(inputs.seq_lens[request])
@@ -378,17 +379,6 @@ def test_a_matrix_unit_that_keeps_too_few_bits_is_seen():
 def test_the_emulation_on_the_matrix_unit_is_within_the_bounds(name):
     inputs, expected = built(name)
     assert [str(v) for v in check_outputs(inputs, expected, *emulate(inputs, ON_MATRIX_UNIT))] == []
-
-
-@pytest.mark.parametrize(("digits", "lowest", "dtype"), [(4, -9, E4M3), (8, -133, BF16)])
-def test_rounding_is_nearest_even(digits, lowest, dtype):
-    values = (bits32("round", 20000) & np.uint32(0xBFFFFFFF)).view(F)
-    values = np.concatenate([values, bell("round", 5000) * F(2**-8), np.arange(-464, 465).astype(F) * F(0.5)])
-    values = values[(np.abs(values) > 1e-38) & (np.abs(values) <= 448)]
-    values = np.concatenate([values, values.astype(E4M3).astype(F) * F(1.0625), np.zeros(1, F), -np.zeros(1, F)])
-    values = values[np.abs(values) <= 448]
-    got = reference_module._nearest(values.astype(np.float64), digits, lowest)
-    assert got.astype(F).view(np.uint32).tolist() == values.astype(dtype).astype(F).view(np.uint32).tolist()
 
 
 def test_scale_bytes_are_those_of_the_float32_rule_for_every_bf16():

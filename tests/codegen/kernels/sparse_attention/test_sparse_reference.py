@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 import torch
 
-from codegen.kernels import bounds
 from codegen.kernels.sparse_attention import reference as reference_module
 from codegen.kernels.sparse_attention.cases import CASES, build
 from codegen.kernels.sparse_attention.reference import attend, check, index_scores, inserted, selected, tables
@@ -592,12 +591,3 @@ def test_the_reference_shares_no_code_with_the_kernels():
     kernels = {name for name in names if name.startswith("codegen.kernels")}
     own = "codegen.kernels.sparse_attention."
     assert kernels == {"codegen.kernels.bounds", own + "cases", own + "reference"}
-
-
-@pytest.mark.parametrize(("digits", "lowest", "dtype"), [(*bounds.E4M3, E4M3), (*bounds.BF16, BF16)])
-def test_rounding_is_nearest_even(digits, lowest, dtype):
-    values = (bits32("round", 20000) & np.uint32(0xBFFFFFFF)).view(F)
-    values = np.concatenate([values, np.arange(-464, 465).astype(F) * F(0.5), np.arange(-64, 65).astype(F) * F(2**-11)])
-    values = values[(np.abs(values) > 1e-38) & (np.abs(values) <= 448)]
-    got = bounds.nearest(values.astype(np.float64), digits, lowest)
-    assert got.astype(F).view(np.uint32).tolist() == values.astype(dtype).astype(F).view(np.uint32).tolist()

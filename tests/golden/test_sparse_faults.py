@@ -45,7 +45,7 @@ OWN_CASES = {
             local_blocks=0,
         ),
         Case("few_heads", decode(300, 40), "four heads, few blocks", kv_heads=4, index_heads=4, splits=3),
-        Case("an even block", decode(5), "its tokens are in physical block 2"),
+        Case("even", decode(5), "its tokens are in physical block 2"),
         Case(
             "tiny_scales",
             decode(300, 40),
@@ -426,7 +426,7 @@ FAULTS = {
     forced_scores_swapped: ("forced", True),
     score_one_key_long: ("short_rows", True),
     score_one_key_short: ("short_rows", True),
-    slot_not_rebased: ("an even block", True),
+    slot_not_rebased: ("even", True),
     v_written_into_k_s_side: ("page_edges", True),
     v_tokens_swapped: ("page_edges", True),
     index_keys_not_written: ("page_edges", True),
@@ -445,7 +445,8 @@ def inputs_of(case):
 def package():
     """The package, with this file's cases and inputs that are built once."""
     whole = kernel_package("sparse_attention")
-    return dataclasses.replace(whole, cases=whole.cases | {c.name: c.why for c in OWN_CASES.values()}, build=inputs_of)
+    cases = whole.cases | {case.name: case.why for case in OWN_CASES.values()}
+    return dataclasses.replace(whole, cases=cases, build=inputs_of, recipe=str)
 
 
 @functools.cache
@@ -518,4 +519,4 @@ def test_without_a_fault_these_cases_are_right(case):
 
 def test_the_block_of_the_case_without_rebase_is_even():
     """So that its slot, not rebased, is still one of K's side, and nothing refuses it."""
-    assert inputs_of("an even block").slots[0] // 128 % 2 == 0
+    assert inputs_of("even").slots[0] // 128 % 2 == 0

@@ -7,6 +7,7 @@ list of Python closures once and runs for each batch of workgroups, in ascending
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
@@ -25,6 +26,7 @@ from emu.wave import Wave
 from gfx950.evidence import Evidence, rule
 from gfx950.isa.registry import Instruction
 from gfx950.lanes import F32, LANES, U32, U64, Lanes, Mask, Mode, Words, float_bits
+from gfx950.models import in_force
 
 Array = NDArray[Any]
 Step = Callable[["_Group"], None]
@@ -37,7 +39,9 @@ SOURCE_STORES = rule(
     "In a source run an operation is done by all waves of a batch of workgroups before the next one; where lanes of one"
     " store overlap, the bytes of the last workgroup's highest thread stay.",
 )
-BATCH_WAVES = 128  # waves that run together: more share numpy's cost of a call, until their arrays leave the cache
+BATCH_WAVES = 512  # waves that run together: more share numpy's cost of a call, until their arrays leave the cache
+
+_KEPT_BYTES = 30 << 20
 
 
 class SourceError(EmulatorError):
@@ -76,6 +80,7 @@ def run_source(
             f"the program is {program!r:.60}",
             expected="a traced program: `trace(kernel)` makes one of a function under `@kernel`",
         )
+    _keep_freed_memory()
     space = memory if memory is not None else Memory()
     shape = _grid(program, grid)
     mapped: list[int] = []
@@ -89,6 +94,13 @@ def run_source(
     finally:
         for address in mapped:
             space.unmap(address)
+
+
+@functools.cache
+def _keep_freed_memory() -> None:
+    """Has the C library keep what a run's many arrays free, for the next ones, instead of giving the pages back to the
+    system each time: glibc keeps up to twice the largest block that it has seen freed, of at most 32 MiB."""
+    np.empty(_KEPT_BYTES, np.uint8)
 
 
 def _grid(program: Program, grid: Sequence[int]) -> tuple[int, int, int]:
@@ -224,7 +236,8 @@ class _Bytes:
         if unaligned & 3 or nbytes < 4:
             return self._load_bytes(offsets, nbytes)
         if nbytes in self.units and not unaligned:
-            loaded = self.units[nbytes].take(offsets // nbytes).view("<u4").reshape(-1, nbytes // 4)
+            units = self.units[nbytes].take(offsets >> nbytes.bit_length() - 1)
+            loaded = units.view("<u4").reshape(-1, nbytes // 4)
             return list(np.ascontiguousarray(loaded.T))
         first = offsets >> 2
         return [self.words.take(first + w) for w in range(nbytes // 4)]
@@ -244,7 +257,7 @@ class _Bytes:
         for index, word in enumerate(words):
             raw[:, index] = word
         if nbytes in self.units and not unaligned:
-            self.units[nbytes][offsets // nbytes] = raw.view(f"V{nbytes}").reshape(-1)
+            self.units[nbytes][offsets >> nbytes.bit_length() - 1] = raw.view(f"V{nbytes}").reshape(-1)
         else:
             self._store_bytes(offsets, raw, nbytes)
 
@@ -271,7 +284,7 @@ class _GlobalBytes:
             return None
         if (high & 0xFFFFFFFF) + nbytes > entry[0].nbytes:
             return None
-        return entry[0], (addresses & np.uint64(0xFFFFFFFF)).astype(np.int64)
+        return entry[0], (addresses - np.uint64(low >> 32 << 32)).view(np.int64)
 
 
 # ---- building steps ------------------------------------------------------------------------------
@@ -284,8 +297,15 @@ class _Builder:
         self.machine = machine
 
     def block(self, block: Block) -> list[Step]:
-        """The steps of a region, its yield left out."""
-        return [self._observed(op, self._step(op)) for op in block.ops if op.name != "yield"]
+        """The steps of a region, its yield left out. Values go when nothing reads them any more: their memory, still in
+        the cache, is the next one's."""
+        unread = _unread_after(block)
+        steps: list[Step] = []
+        for number, op in enumerate(block.ops):
+            if op.name != "yield":
+                steps.append(self._observed(op, self._step(op)))
+                steps += [_forget(unread[number])] if number in unread else []
+        return steps
 
     def _step(self, op: Op) -> Step:
         if op.name in _FAST:
@@ -307,6 +327,32 @@ class _Builder:
                 observer.operation(op, operands, results, group.active, group.workgroups[0])
 
         return run
+
+
+def _unread_after(block: Block) -> dict[int, list[Value]]:
+    """By the number of an operation: the block's own values that it, or what is inside it, reads last."""
+    last = dict.fromkeys(block.arguments, 0) | {v: number for number, op in enumerate(block.ops) for v in op.results}
+    for number, op in enumerate(block.ops):
+        last.update((v, number) for v in _reads(op) if v in last)
+    unread: dict[int, list[Value]] = {}
+    for value, number in last.items():
+        unread.setdefault(number, []).append(value)
+    return unread
+
+
+def _reads(op: Op) -> Iterator[Value]:
+    yield from op.operands
+    for region in op.regions:
+        for inner in region.ops:
+            yield from _reads(inner)
+
+
+def _forget(values: Sequence[Value]) -> Step:
+    def run(group: _Group) -> None:
+        for value in values:
+            del group.env[value]
+
+    return run
 
 
 def _primitive(op: Op) -> Step:
@@ -747,6 +793,8 @@ def _step_maximum(builder: _Builder, op: Op) -> Step:
 
 def _step_inst(builder: _Builder, op: Op) -> Step:
     instruction = instruction_of(op.attributes["mnemonic"])
+    if instruction.name in _QUICK:
+        return _QUICK[instruction.name](op)
     if any(p.place == "lds" for p in instruction.parameters):
         return _step_exact(builder, op)
     read = _reader(instruction, op)
@@ -760,6 +808,60 @@ def _step_inst(builder: _Builder, op: Op) -> Step:
         group.env.update(zip(op.results, flat, strict=True))
 
     return _active_waves_only(op, run) if instruction.ignores_exec else run
+
+
+# ---- instructions with a quicker way to the same bits ----------------------------------------------
+
+
+def _step_larger(op: Op) -> Step:
+    """v_max_f32: numpy's function, but for two zeros, of which it may take either; NaNs take the body's way."""
+    a, b = op.operands
+    result, body = op.results[0], instruction_of("v_max_f32").body
+
+    def run(group: _Group) -> None:
+        x, y = group.env[a], group.env[b]
+        value = np.maximum(x.view(np.float32), y.view(np.float32))
+        least = value.min()
+        if least != least:
+            group.env[result] = body(F32(group.engine, x), F32(group.engine, y)).raw
+            return
+        bits = value.view(np.uint32)
+        group.env[result] = bits if value.all() else np.where(value == 0, x & y, bits)  # -0 if no other is larger
+
+    return run
+
+
+def _step_pack_e4m3(op: Op) -> Step:
+    """v_cvt_pk_fp8_f32 by a table: the code of a number follows from its upper half and whether the lower one is 0."""
+    a, b, old = op.operands
+    result, upper = op.results[0], op.attributes["immediates"]["op_sel"] >> 3 & 1
+    shift, kept = np.uint32(16 * upper), np.uint32(0xFFFF if upper else 0xFFFF0000)
+
+    def run(group: _Group) -> None:
+        env, codes = group.env, _e4m3_codes(in_force().digest)
+        low, high = (codes.take(_upper_half(env[x])) for x in (a, b))
+        env[result] = ((low | high << np.uint32(8)) << shift) | (env[old] & kept)
+
+    return run
+
+
+def _upper_half(bits: Array) -> Array:
+    """Its last place is set where the lower half is not 0: that rounds to 6 places or less as all of it does."""
+    rest: Array = bits & np.uint32(0xFFFF)
+    return bits >> np.uint32(16) | np.minimum(rest, np.uint32(1))
+
+
+@functools.lru_cache(maxsize=4)
+def _e4m3_codes(_model: str) -> Array:
+    """uint32 [65536]: what the instruction makes of each upper half under the model in force, of this digest."""
+    engine = NumpyEngine(Mode())
+    halves = np.arange(1 << 16, dtype=np.uint32).reshape(-1, LANES)
+    values, zero = F32(engine, halves << np.uint32(16)), U32(engine, _scalar(0, 32))
+    packed: Array = instruction_of("v_cvt_pk_fp8_f32").body(values, values, zero, 0).raw
+    return packed.ravel() & np.uint32(0xFF)
+
+
+_QUICK: dict[str, Callable[[Op], Step]] = {"v_max_f32": _step_larger, "v_cvt_pk_fp8_f32": _step_pack_e4m3}
 
 
 # ---- exact instructions, MODE, the clock -----------------------------------------------------------

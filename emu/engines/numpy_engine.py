@@ -104,12 +104,14 @@ class NumpyEngine:
         return np.asarray(_lanes64(value)[..., list(lanes)])
 
     def native(self, name: str, inputs: Sequence[Array], parameters: int) -> list[Array]:
-        """Stacks the registers and calls the compiled body."""
+        """Puts the registers of a wave side by side and calls the compiled body."""
         from gfx950.arithmetic.native import native_in_force
 
-        shape = np.broadcast_shapes(*(np.shape(i) for i in inputs), (64,))
-        stacked = np.stack([np.broadcast_to(i, shape) for i in inputs], axis=-2)
-        result = native_in_force(name)(np.ascontiguousarray(stacked, dtype=np.uint32), parameters)
+        *leading, lanes = np.broadcast_shapes(*(np.shape(i) for i in inputs), (64,))
+        registers = np.empty((*leading, len(inputs), lanes), np.uint32)
+        for number, value in enumerate(inputs):
+            registers[..., number, :] = value
+        result = native_in_force(name)(registers, parameters)
         return [result[..., i, :] for i in range(result.shape[-2])]
 
     def float_operation(self, width: int, operation: Callable[..., Array], op: str, *operands: Array) -> Array:

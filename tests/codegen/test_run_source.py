@@ -1,5 +1,6 @@
 """Source runs against numpy, and the errors a wrong kernel gets."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -36,10 +37,13 @@ from codegen.language import (
 from codegen.run_source import SourceError, run_source
 from emu.errors import LaunchError, MemoryFault
 from emu.memory import Memory
+from gfx950.isa.conversions import v_cvt_pk_fp8_f32
 from gfx950.isa.matrix import v_mfma_scale_f32_16x16x128_f8f6f4
 from gfx950.isa.vop1 import v_exp_f32
+from gfx950.isa.vop2 import v_max_f32
 from gfx950.isa.vop3 import v_perm_b32
 from gfx950.lanes import B128, B256, I64
+from gfx950.models import make_model, using
 
 RNG = np.random.default_rng(950)
 
@@ -290,6 +294,66 @@ def test_maximum_and_minimum():
     assert (np.signbit(out[1])[zeros] == (np.signbit(a) | np.signbit(b))[zeros]).all()
     np.testing.assert_array_equal(out[0][~nan], np.maximum(a, b)[~nan])
     np.testing.assert_array_equal(out[1][~nan], np.minimum(a, b)[~nan])
+
+
+@pytest.mark.parametrize("values", [(1.5, -1.5, np.inf, -np.inf), (0.0, -0.0, -1.5, 1e-45), (0.0, -0.0, np.nan, -2.0)])
+def test_larger_of_two_with_its_signs_of_zero_and_its_nans(values):
+    def k(a: Pointer, b: Pointer, out: Pointer) -> None:
+        t = thread_id()
+        x, y = load(word_of(a, t)).bits(F32), load(word_of(b, t)).bits(F32)
+        store(word_of(out, t), v_max_f32(x, y).bits(U32))
+
+    a, b = (g.ravel().repeat(4) for g in np.meshgrid(*[np.array(values, np.float32)] * 2))
+    out = np.zeros(64, np.float32)
+    run(k, a, b, out)
+    np.testing.assert_array_equal(out, np.fmax(a, b))
+    zeros = out == 0
+    positive = [(x == 0) & ~np.signbit(x) for x in (a, b)]
+    assert (np.signbit(out) == ~(positive[0] | positive[1]))[zeros].all()
+
+
+def test_larger_of_a_scalar_and_lanes():
+    def k(a: Pointer, out: Pointer) -> None:
+        store(
+            word_of(out, thread_id()), v_max_f32(load(word_of(a, thread_id())).bits(F32), constant(F32, 0.0)).bits(U32)
+        )
+
+    a, out = floats(64), np.zeros(64, np.float32)
+    run(k, a, out)
+    np.testing.assert_array_equal(out.view(np.uint32), np.where(a > 0, a, np.float32(0)).view(np.uint32))
+
+
+def packed_e4m3(values):
+    """The bytes that a kernel packs of f32 bits (n,), two values and the same two once more."""
+
+    def k(a: Pointer, out: Pointer) -> None:
+        i = workgroup_id() * 64 + thread_id()
+        first, second = (word.bits(F32) for word in load(a + i.to(U64) * 8, 2))
+        low = v_cvt_pk_fp8_f32(first, second, constant(U32, 0xFFFFFFFF), 0)
+        store(word_of(out, i), v_cvt_pk_fp8_f32(first, second, low, 8))
+
+    out = np.zeros((len(values) // 2, 2, 2), np.uint8)
+    run(k, values, out, grid=(len(values) // 128,))
+    np.testing.assert_array_equal(out[:, 0], out[:, 1])
+    return out[:, 0].ravel()
+
+
+def test_e4m3_of_every_upper_half():
+    upper = np.arange(1 << 16, dtype=np.uint32) << 16
+    values = np.concatenate([upper | low for low in (0, 1, 0x7FFF, 0x8000, 0xFFFF)]).astype(np.uint32)
+    floats_of = values.view(np.float32)
+    with np.errstate(invalid="ignore"):
+        expected = floats_of.astype(ml_dtypes.float8_e4m3fn).view(np.uint8)
+    nan = np.isnan(floats_of)
+    expected[nan] = 0x7F | (values[nan] >> 31 << 7)
+    np.testing.assert_array_equal(packed_e4m3(values), expected)
+
+
+def test_e4m3_of_nans_under_another_model():
+    values = np.repeat(np.array([0xFFC00000, 0xFF800001, 0x7FC00000, 0xBF800000], np.uint32), 32)
+    assert packed_e4m3(values)[::32].tolist() == [0xFF, 0xFF, 0x7F, 0xB8]
+    with using(make_model("test", {"convert.nan_narrow": "positive"})):
+        assert packed_e4m3(values)[::32].tolist() == [0x7F, 0x7F, 0x7F, 0xB8]
 
 
 def test_nan_payloads_and_made_nans():

@@ -38,6 +38,13 @@ Q_CAST = rule(
     f"{PA_DECODE}: query_scale None with an fp8 cache",
     "With an fp8 cache q is rounded from bf16 to E4M3, nearest even, without a scale; beyond 464 it is NaN.",
 )
+STEPS = rule(
+    "sparse_attention.matrix_steps",
+    Evidence.chosen,
+    f"the operand layouts of {PA_DECODE} (instructions of K = 32, k_width = 16 bytes a lane); read, not measured",
+    "Steps of 32 run in order from zero. fp8: k = 8 g + b of step (h, j) is dim 64 h + 16 g + 8 j + b of a score, and key"
+    " 64 t + 16 g + 8 j + b of a chunk in PV; bf16: k of step s is dim or key 32 s + k.",
+)
 CONTRACTION = rule(
     "sparse_attention.contraction",
     Evidence.chosen,
@@ -276,7 +283,7 @@ def _k_words(variant: Variant, at: Place, page: U64) -> list[U32]:
 
 
 def _product(variant: Variant, a: list[U32], b: list[U32], tile: list[F32]) -> list[F32]:
-    """A 16 x 16 tile added to `tile`, 32 elements of the contraction a step, in order."""
+    """A 16 x 16 tile added to `tile`, 32 elements a step, in order. [rule sparse_attention.matrix_steps]"""
     if variant.fp8:
         for x in range(0, len(a), 2):
             d = MATRIX["v_mfma_f32_16x16x32_fp8_fp8"](join(*a[x : x + 2]), join(*b[x : x + 2]), tile, 0, 0, 0)

@@ -42,8 +42,8 @@ STEPS = rule(
     "sparse_attention.matrix_steps",
     Evidence.chosen,
     f"the operand layouts of {PA_DECODE} (instructions of K = 32, k_width = 16 bytes a lane); read, not measured",
-    "Steps of 32 run in order from zero. fp8: k = 8 g + b of step (h, j) is dim 64 h + 16 g + 8 j + b of a score, and key"
-    " 64 t + 16 g + 8 j + b of a chunk in PV; bf16: k of step s is dim or key 32 s + k.",
+    "Steps of 32 run in order from zero. fp8: k = 8 g + b of step (h, j) is dim 64 h + 16 g + 8 j + b of a score, and"
+    " key 64 t + 16 g + 8 j + b of a chunk in PV; bf16: k of step s is dim or key 32 s + k.",
 )
 CONTRACTION = rule(
     "sparse_attention.contraction",

@@ -1,6 +1,7 @@
 """The same bits with one thread, with two, under other schedules and on the numpy engine, on every test kernel.
 
-C programs here; FlyDSL's kernels in tests/flydsl (every launch goes through all of them), the drafter attention below.
+C programs here; FlyDSL's kernels in tests/flydsl (every launch goes through all of them), the drafter attention and the
+sparse attention below.
 """
 
 import numpy as np
@@ -41,18 +42,43 @@ def test_every_c_program(name):
     check(PROGRAMS[name], numpy_items=100)
 
 
-def outputs(case: str, options: RunOptions) -> dict[str, bytes]:
-    package = kernel_package("drafter_attention")
+def outputs(kernel: str, case: str, options: RunOptions) -> dict[str, bytes]:
+    package = kernel_package(kernel)
     arrays, _ = package.run_machine(case_inputs(package, case), options, None)
     return {name: array.tobytes() for name, array in arrays.items()}
 
 
+def check_case(kernel: str, case: str, ways=WAYS) -> None:
+    one = outputs(kernel, case, RunOptions(threads=1))
+    for options in ways:
+        assert outputs(kernel, case, options) == one, options
+
+
 def test_the_drafter_attention_under_every_schedule():
-    one = outputs("small", RunOptions())
-    for options in WAYS:
-        assert outputs("small", options) == one, options
+    check_case("drafter_attention", "small")
 
 
 @pytest.mark.slow
 def test_the_drafter_attention_on_the_numpy_engine():
-    assert outputs("small", RunOptions(engine="numpy")) == outputs("small", RunOptions())
+    check_case("drafter_attention", "small", [RunOptions(engine="numpy")])
+
+
+@pytest.mark.parametrize("case", ["first_token", "chunk_edges", "padding", "per_token"])
+def test_the_sparse_attention_under_every_schedule(case):
+    check_case("sparse_attention", case)
+
+
+def test_the_sparse_attention_on_the_numpy_engine():
+    check_case("sparse_attention", "first_token", [RunOptions(engine="numpy")])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", [case for case in kernel_package("sparse_attention").cases if case != "first_token"])
+def test_every_sparse_attention_case_under_every_schedule(case):
+    check_case("sparse_attention", case)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", ["eight_splits", "heads_4", "bf16", "x448", "per_token"])
+def test_some_sparse_attention_cases_on_the_numpy_engine(case):
+    check_case("sparse_attention", case, [RunOptions(engine="numpy")])

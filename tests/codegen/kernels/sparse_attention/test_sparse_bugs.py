@@ -284,8 +284,8 @@ def merged(run, fused):
 def test_bug_13_a_product_with_the_reciprocal_passes_the_tolerance_and_not_the_bits(machine):
     """One rounding more where new rows are written: a few codes of the cache are the next ones."""
     tokens, scale = 256, np.array([1.75], F32)
-    exact = bell("bug 13 keys", (tokens, 1, 128)).astype(E4M3).astype(F32) * scale  # codes that both writers agree on
-    rows = exact.astype(BF16).view(np.uint16), with_ties("bug 13 values", (tokens, 1, 128), scale[0])
+    shape = (tokens, 1, 128)
+    rows = multiples("bug 13 keys", shape, scale), multiples("bug 13 values", shape, scale, ties=True)
     slots = np.arange(tokens)
     caches, outs = [], []
     q = (bell("bug 13", (1, 16, 128)) * F32(0.5)).astype(BF16).view(np.uint16)
@@ -304,14 +304,16 @@ def test_bug_13_a_product_with_the_reciprocal_passes_the_tolerance_and_not_the_b
     assert within_tolerance(outs[0], outs[1])
 
 
-def with_ties(name, shape, scale):
-    """bf16 numbers. Of every 1024 one has a quotient by `scale` (3 bits) just in the middle of two codes, which the
-    product with the inexact reciprocal misses."""
-    codes = np.arange(0x10, 0x28, dtype=np.uint8).view(E4M3).astype(F32)
-    middles = (codes[:-1] + codes[1:]) / 2 * scale
-    tied = integers(f"{name} which", shape, 0, 1024) == 0
-    numbers = np.where(tied, middles[integers(name, shape, 0, len(middles))], bell(name, shape))
-    return numbers.astype(BF16).view(np.uint16)
+def multiples(name, shape, scale, ties=False):
+    """bf16 numbers that are codes times `scale`, which has 3 bits: both writers find the code. ties: of every 1024 one
+    is just in the middle of two codes, which the product with the inexact reciprocal misses."""
+    numbers = bell(name, shape).astype(E4M3).astype(F32)
+    if ties:
+        codes = np.arange(0x10, 0x28, dtype=np.uint8).view(E4M3).astype(F32)
+        middles = (codes[:-1] + codes[1:]) / 2
+        tied = integers(f"{name} which", shape, 0, 1024) == 0
+        numbers = np.where(tied, middles[integers(name, shape, 0, len(middles))], numbers)
+    return (numbers * scale).astype(BF16).view(np.uint16)
 
 
 # ---- 16: the order of blocks -----------------------------------------------------------------------------------------

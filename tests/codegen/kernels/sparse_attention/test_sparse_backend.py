@@ -204,23 +204,25 @@ def run(problem, metadata, layer, query, output=None, **keywords):
 
 
 def mixed():
-    """Decode requests of 300 and 129 tokens, prefills of 3 and of 2 after 198: a selection of all blocks each."""
+    """Decode requests of 300 and 129 tokens, prefills of 3 and of 2 after 198; each row selects its own blocks."""
     problem = Problem([300, 129, 3, 200], seed=7)
     metadata = builder().build(0, common([1, 1, 3, 2], problem.seq_lens, problem.block_table))
     topk = torch.full((1, 12, 16), 99, dtype=torch.int32)
-    topk[:, :, :3] = torch.tensor([2, 0, 1])
+    for row, (_, _, blocks) in enumerate(ROWS):
+        topk[0, row, : len(blocks)] = torch.tensor(blocks)
     query = problem.numbers(12, 16 * 128).to(BF16)
     return problem, metadata, topk, query
 
 
-ROWS = [(0, 300), (1, 129), (2, 1), (2, 2), (2, 3), (3, 199), (3, 200)]
+# Request, tokens that the row sees, blocks that it selects.
+ROWS = [(0, 300, [0, 2]), (1, 129, [1]), (2, 1, [0]), (2, 2, [0]), (2, 3, [0]), (3, 199, [0]), (3, 200, [0, 1])]
 
 
 def test_decode_and_prefill_rows_are_attended_in_one_forward():
     problem, metadata, topk, query = mixed()
     out = run(problem, metadata, layer_of(problem, topk), query)
-    for n, (request, length) in enumerate(ROWS):
-        exact, width = problem.attend(query[n].view(16, 128), request, list(range(-(-length // 128))), length, SCALE)
+    for n, (request, length, blocks) in enumerate(ROWS):
+        exact, width = problem.attend(query[n].view(16, 128), request, blocks, length, SCALE)
         assert bool(((out[n].view(16, 128).to(torch.float64) - exact).abs() <= width).all()), n
     assert bool(out[7:].isnan().all())
 

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -231,6 +232,33 @@ def test_choices_reach_the_attend():
         check_row(problem, machine[0], q[0], 0, list(range(12)), 1500)
         if "reduce" not in changed:
             assert not same_bits(machine, default), changed
+
+
+@pytest.mark.parametrize(("rows", "kv_heads", "splits"), [(1, 1, 8), (128, 1, 4), (32, 4, 4), (150, 4, 1)])
+def test_splits_go_by_rows_and_kv_heads(monkeypatch, rows, kv_heads, splits):
+    seen = {}
+
+    def attend(runner, q, k, v, table, ctx, **keywords):
+        seen.update(keywords)
+        return SimpleNamespace(out=np.zeros_like(q))
+
+    monkeypatch.setattr(sparse_pa, "attend", attend)
+    problem = Problem([5], kv_heads=kv_heads)
+    table = torch.zeros((rows * kv_heads, 128), dtype=torch.int32)
+    out = decode(problem, problem.query(rows), None, sparse_block_table=table, sparse_context_lens=table[:, 0])
+    assert (seen["splits"], seen["scale"], seen["p"], seen["reduce"]) == (splits, SCALE, "unscaled", "hip")
+    assert bool((out == 0).all())
+
+
+def test_the_scale_of_the_scores_counts():
+    problem = Problem([200])
+    q, topk = problem.query(1), padded([[1, 0]])
+    out = torch.empty_like(q)
+    common = topk, problem.block_table, problem.lens, 1
+    minimax_m3_sparse_attn_decode_aiter(q, problem.k, problem.v, *common, 0.03125, out)
+    exact, width = problem.attend(q[0], 0, [0, 1], 200, 0.03125)
+    assert bool(((out[0].to(torch.float64) - exact).abs() <= width).all())
+    assert not bool(((decode(problem, q, topk)[0].to(torch.float64) - exact).abs() <= width).all())
 
 
 # ---- scales ----------------------------------------------------------------------------------------------------------

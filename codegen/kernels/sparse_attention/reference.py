@@ -378,7 +378,7 @@ def _keys(inputs: Inputs, caches: Inserted, pages: NDArray[np.int32], ctx: int, 
     position = np.arange(ctx)
     split = position // -(-ctx // splits)
     new = np.diff(split, prepend=-1).astype(bool) | (position % CHUNK == 0)
-    factor = k_scale * (SOFTMAX_SCALE * LOG2_E)
+    factor = (k_scale if case.cache == "fp8" else np.ones(ctx)) * (SOFTMAX_SCALE * LOG2_E)
     return _Keys(k, v, factor, v_scale, split, np.flatnonzero(new), np.cumsum(new) - 1)
 
 

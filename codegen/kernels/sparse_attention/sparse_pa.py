@@ -285,12 +285,12 @@ class _Attend:
         scales: tuple[Scale, Scale],
         choices: AttendChoices,
     ) -> None:
-        self.rows, self.kv_heads, self.sm_scale, self.choices = len(q), kv_heads, sm_scale, choices
+        self.kv_heads, self.sm_scale, self.choices = kv_heads, sm_scale, choices
         shape = _check_heads(q, kv_heads)
         self.q = bf16_bits("q", q, shape)
+        self.output = writable("output", output, torch.bfloat16, shape)
         if not output.is_contiguous():
             raise ValueError(f"output has strides {output.stride()}; it is written in place and must be contiguous")
-        self.output = writable("output", output, torch.bfloat16, shape)
         for name, cache in (("k_cache", k_cache), ("v_cache", v_cache)):
             check_tensor(name, cache, CACHE_TYPES)
         self.k, self.v = pages(k_cache, v_cache)
@@ -312,7 +312,7 @@ class _Attend:
 
     def run(self, table: torch.Tensor | None, ctx: torch.Tensor | None) -> None:
         """Attends and writes the output."""
-        sequences = self.rows * self.kv_heads
+        sequences = len(self.q) * self.kv_heads
         lens = integers("the context lengths", ctx, (sequences,))
         entries = integers("the page table", table, (sequences, None))
         if sequences == 0:

@@ -440,7 +440,9 @@ ERRORS = [
         TypeError,
         "q is float16; expected bfloat16",
     ),
-    ("a numpy query", lambda: built_decode(lens=ints(2).numpy()), TypeError, "seq_lens is a ndarray; expected a torch"),
+    ("a numpy query", lambda: decode(q=ints(1, 16, 128).numpy()), TypeError, "q is a ndarray; expected a torch tensor"),
+    ("no output", lambda: prefill(output=None), TypeError, "output is a NoneType; expected a torch tensor of bfloat16"),
+    ("numpy lengths", lambda: built_decode(lens=ints(2).numpy()), TypeError, "seq_lens is a ndarray; expected a torch"),
     (
         "float lengths",
         lambda: built_decode(lens=torch.ones(2)),

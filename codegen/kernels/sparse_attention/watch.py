@@ -19,11 +19,15 @@ _WRITERS = {
     "k_scale": "insert_kv",
     "v_scale": "insert_kv",
 }
+_SCALES = ("k_scale", "v_scale")  # written only where each token has its own
 _HEAD_BYTES = {"o": HEAD_DIM * 2, "m": 4, "l": 4}  # of one head of a split
 
 
 def watched(inputs: Inputs, watch: Watchpoint) -> Watched | None:
-    """The launch and argument of a byte of `job.Outputs`; None where no launch can write it."""
+    """The launch and argument of a byte of `job.Outputs`; None where no launch can write it. Raises ValueError for an
+    output that there is not."""
+    if watch.output in _SCALES and not inputs.case.per_token:
+        return None
     if watch.output in _WRITERS:
         return Watched(_WRITERS[watch.output], watch.output, watch.byte)
     if watch.output == "kv_cache":
@@ -31,7 +35,12 @@ def watched(inputs: Inputs, watch: Watchpoint) -> Watched | None:
         if inputs.case.packed:
             return Watched("insert_kv", "k", watch.byte)
         return Watched("insert_kv", "kv"[watch.byte // plane], watch.byte % plane)
-    return _of_output(inputs, watch) if watch.output == "out" else _of_split(inputs, watch)
+    if watch.output == "out":
+        return _of_output(inputs, watch)
+    if watch.output not in _HEAD_BYTES:
+        names = ", ".join(("kv_cache", *_WRITERS, *_HEAD_BYTES, "out"))
+        raise ValueError(f"there is no output {watch.output!r} to watch; there are: {names}")
+    return _of_split(inputs, watch)
 
 
 def _of_output(inputs: Inputs, watch: Watchpoint) -> Watched:

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from codegen.commands import emit
 from codegen.kernel_package import Watchpoint, kernel_package
 from codegen.kernels.sparse_attention import job, kernels
-from codegen.kernels.sparse_attention.cases import CASES, build
+from codegen.kernels.sparse_attention.cases import CASES, Case, DataStyle, Request, build
 from codegen.kernels.sparse_attention.launch import Runner
 from codegen.kernels.sparse_attention.watch import watched
 from emu import code_object
@@ -57,6 +57,53 @@ def test_source_is_machine_code_and_right_and_the_inputs_stay(case):
     assert PACKAGE.bound(inputs, source) == []
     assert report.instructions > 10_000
     assert report.watch is None
+
+
+def random_case(seed):
+    """Any requests, cache, heads, splits, forced blocks and values."""
+    random = np.random.default_rng(seed)
+
+    def pick(*choices):
+        return choices[random.integers(len(choices))]
+
+    def length():
+        edge = pick(0, 1, 15, 16, 17, 127, 128, 129, 255, 256, 257)
+        return int(pick(edge, edge, *random.integers(1, 700, 2), random.integers(2000, 2400)))
+
+    rows = pick(1, 1, 2, 3, 5)
+    decode_requests = [Request(length(), rows) for _ in range(random.integers(0, 4))]
+    ends = [max(length(), 1) for _ in range(random.integers(0, 3) if decode_requests else 2)]
+    prefill = [Request(end, int(random.integers(1, min(end, 20) + 1)), True) for end in ends]
+    kv_heads, cache, packed = pick(1, 1, 2, 3, 4), pick("fp8", "fp8", "bf16"), pick(True, False)
+    per_token = cache == "fp8" and not packed and pick(True, False)
+    style = {name: pick(False, False, True) for name in ("sink", "ties", "zeros", "opposed", "nan_blocks")}
+    return Case(
+        f"random {seed}",
+        (*decode_requests, *prefill),
+        "",
+        kv_heads,
+        pick(1, kv_heads),
+        cache,
+        packed,
+        "x448" if cache == "fp8" and not per_token and pick(True, False) else "unscaled",
+        per_token,
+        pick(None, None, 1, 2, 3, 5, 8),
+        pick("hip", "flydsl"),
+        pick(0, 0, 1, 2, 3),
+        pick(1, 1, 0, 2, 5),
+        (1.0, 1.0) if per_token else (pick(1.0, 0.7, 0.5, 1.3), pick(1.0, 0.3, 1.7)),
+        pick(0, 0, 1, 4),
+        DataStyle(q=pick(1.0, 1.0, 3.0), k=pick(1.0, 0.5), **style),
+    )
+
+
+@pytest.mark.parametrize("seed", [*range(6), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(6, 150))])
+def test_random_jobs(seed):
+    inputs = build(random_case(seed))
+    source = PACKAGE.run_source(inputs)
+    machine, _ = PACKAGE.run_machine(inputs, OPTIONS, None)
+    assert [name for name in source if source[name].tobytes() != machine[name].tobytes()] == []
+    assert PACKAGE.bound(inputs, source) == []
 
 
 def test_a_case_is_built_alike_every_time():
@@ -223,6 +270,29 @@ def test_writers_that_there_are_not():
         last = ((5 * 8 + 3) * 16 + 15) * head_bytes
         assert watched(split, Watchpoint(output, last)).byte == ((3 * 4 + 3) * 16 + 15) * head_bytes
         assert watched(split, Watchpoint(output, last + 16 * head_bytes)) is None, "a split that prefill rows have not"
+
+
+@pytest.mark.parametrize("case", ["bf16", "bf16_dense"])
+def test_writers_of_bf16_caches(case):
+    inputs = inputs_of(case)
+    for output in ("k_scale", "v_scale"):
+        assert written(case, output, 0) is None, "no kernel of a bf16 cache has scales"
+    slot, heads = int(inputs.slots[0]), inputs.case.kv_heads
+    block, page, token = slot // 128, slot % 128 // 16, slot % 16
+    for side in (0, 1):
+        blocks = inputs.kv_cache.size // (2 * 8 * heads * 2048)
+        side_of_block = 2 * block + side if inputs.case.packed else side * blocks + block
+        element = 20 // 8 * 128 + token * 8 + 20 % 8 if side == 0 else token // 8 * 1024 + 20 * 8 + token % 8
+        byte = 2 * (((side_of_block * 8 + page) * heads + heads - 1) * 2048 + element)
+        assert written(case, "kv_cache", byte)[:3] == ("insert_kv_bf16", (0, heads - 1, 0), 1)
+    assert written(case, "m", 0)[:2] == ("attend_bf16", (0, 0, 0))
+
+
+def test_a_watch_names_an_output():
+    with pytest.raises(
+        ValueError, match="there is no output 'nope' to watch; there are: kv_cache, scores, topk, table,"
+    ):
+        PACKAGE.run_machine(inputs_of("first_token"), OPTIONS, Watchpoint("nope", 0))
 
 
 def test_a_byte_of_the_output_belongs_to_the_launch_of_its_rows():

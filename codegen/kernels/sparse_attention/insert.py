@@ -6,7 +6,6 @@ Eight threads take a row of 128 dims, 16 dims each: of K one 16-byte run (fp8) o
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -140,18 +139,6 @@ def _store_fp8(row: _Row, k: U64, v: U64, v_first: I32, key: list[U32], value: l
             store_byte(column + d * 16, value[d // 4] >> (8 * (d % 4)))
 
 
-def _insert_fp8(
-    arguments: tuple[U64, U64, U64, U64, U64, U64, U64, I32, I32, I32], scaled: Callable[[list[F32], F32], list[F32]]
-) -> None:
-    key, value, k, v, slots, k_scale, v_scale, tokens, kv_heads, v_first = arguments
-    row = _Row(slots, tokens, kv_heads)
-    codes = [
-        _e4m3(scaled(_values(row.read(rows)), load(scale).bits(F32)))
-        for rows, scale in ((key, k_scale), (value, v_scale))
-    ]
-    _store_fp8(row, k, v, v_first, *codes)
-
-
 def _divided(values: list[F32], scale: F32) -> list[F32]:
     """[rule sparse_attention.insert_divide]"""
     return [value / scale for value in values]
@@ -163,39 +150,31 @@ def _multiplied(values: list[F32], scale: F32) -> list[F32]:
     return [value * inverse for value in values]
 
 
-@kernel(block=BLOCK)
-def insert_kv_fp8(
-    key: Pointer,
-    value: Pointer,
-    k: Pointer,
-    v: Pointer,
-    slots: Pointer,
-    k_scale: Pointer,
-    v_scale: Pointer,
-    tokens: I32,
-    kv_heads: I32,
-    v_first: I32,
-) -> None:
-    """bf16 rows key, value [tokens][kv_heads][128] divided by k_scale, v_scale (f32) into the E4M3 pages of k and of v,
-    whose view begins at its page v_first. Grid: tokens / 32, kv_heads."""
-    _insert_fp8((key, value, k, v, slots, k_scale, v_scale, tokens, kv_heads, v_first), _divided)
+def _fp8_kernel(name: str, scaling: str) -> Kernel:
+    @kernel(block=BLOCK, name=name)
+    def insert_kv_fp8(
+        key: Pointer,
+        value: Pointer,
+        k: Pointer,
+        v: Pointer,
+        slots: Pointer,
+        k_scale: Pointer,
+        v_scale: Pointer,
+        tokens: I32,
+        kv_heads: I32,
+        v_first: I32,
+    ) -> None:
+        """bf16 rows key, value [tokens][kv_heads][128], scaled by k_scale, v_scale (f32), into the E4M3 pages of k and
+        of v, whose view begins at its page v_first. Grid: tokens / 32, kv_heads."""
+        row = _Row(slots, tokens, kv_heads)
+        scaled = _divided if scaling == "divide" else _multiplied
+        codes = [
+            _e4m3(scaled(_values(row.read(rows)), load(scale).bits(F32)))
+            for rows, scale in ((key, k_scale), (value, v_scale))
+        ]
+        _store_fp8(row, k, v, v_first, *codes)
 
-
-@kernel(block=BLOCK)
-def insert_kv_fp8_multiply(
-    key: Pointer,
-    value: Pointer,
-    k: Pointer,
-    v: Pointer,
-    slots: Pointer,
-    k_scale: Pointer,
-    v_scale: Pointer,
-    tokens: I32,
-    kv_heads: I32,
-    v_first: I32,
-) -> None:
-    """As insert_kv_fp8, with a product with the scale's reciprocal for the division."""
-    _insert_fp8((key, value, k, v, slots, k_scale, v_scale, tokens, kv_heads, v_first), _multiplied)
+    return insert_kv_fp8
 
 
 @kernel(block=BLOCK)
@@ -264,7 +243,10 @@ def insert_index_keys(index_k: Pointer, index_cache: Pointer, slots: Pointer, to
 
 # ---- launching -------------------------------------------------------------------------------------------------------
 
-SCALINGS: dict[str, Kernel] = {"divide": insert_kv_fp8, "multiply": insert_kv_fp8_multiply}
+SCALINGS = {
+    "divide": _fp8_kernel("insert_kv_fp8", "divide"),
+    "multiply": _fp8_kernel("insert_kv_fp8_multiply", "multiply"),
+}
 INSERT: tuple[Kernel, ...] = (*SCALINGS.values(), insert_kv_bf16, insert_kv_fp8_per_token, insert_index_keys)
 
 

@@ -412,7 +412,7 @@ FAULTS = {
     guard_forgotten: ("tiny_scales", True),
     scales_of_other_keys: ("per_token", True),
     divided_by_the_sum: ("query_4", False),
-    splits_of_another_chip: ("rows_128", False),
+    splits_of_another_chip: ("rows_128", True),
     reduced_backwards: ("query_4", False),
     product_and_sum_apart: ("query_4", False),
     product_and_sum_fused: ("flydsl", False),

@@ -26,15 +26,7 @@ VIEWS = rule(
     "sparse_attention.cache_views",
     Evidence.vendor,
     "vLLM vllm/models/minimax_m3/amd/model.py, _ensure_aiter_sparse_pa_kv_cache (docs.vllm.ai, 2026-09-23)",
-    "Dense planes are looked for first: pages of K and of V count apart, 8 a block. Else the whole cache is pages, 16 a"
-    " block, and the V view begins 8 pages in, so that both sides of a block share their page ids.",
-)
-REBASE = rule(
-    "sparse_attention.rebase",
-    Evidence.vendor,
-    "vLLM's tests of MiniMax-M3's indexer selection: slots [-1, 0, 127, 128, 129, 255, 256] and table [[-1, 0, 3]]",
-    "A slot from 0 on keeps its offset in its block, whose number doubles; a negative slot stays. Every entry of a"
-    " block table doubles, negative ones too.",
+    "Dense planes are looked for first; else the whole cache, where it is contiguous, is taken for a packed one.",
 )
 
 
@@ -68,7 +60,8 @@ def aiter_sparse_pa_kv_cache(kv_cache: Tensor, num_kv_heads: int) -> tuple[Tenso
     K [pages][num_kv_heads][head_dim / x][16][x] and V [pages][num_kv_heads][16 / x][head_dim][x], x = 16 or 8 elements
     of 16 bytes. Dense planes (kv_cache[:, 0] and kv_cache[:, 1] contiguous each) have 8 pages a block in both; a packed
     cache (contiguous as a whole) 16 a block in K, and 8 fewer altogether in V. A single block is both, and counts as
-    dense: its pages and slots have the same numbers either way. [rule sparse_attention.cache_views]
+    dense: its pages and slots have the same numbers either way.
+    [rules sparse_attention.cache_views, sparse_attention.cache.sides]
 
     Raises TypeError for other dtypes, ValueError for other shapes, RuntimeError where no such view exists.
     """
@@ -167,7 +160,8 @@ def minimax_m3_rebase_slots_to_page16(
 ) -> Tensor:
     """Slots in K's numbering of a packed cache: slot + (slot // block_size) * block_size; negative ones as they are.
 
-    slots, out: int64, of one shape; out (which may be slots) is written and returned. [rule sparse_attention.rebase]
+    slots, out: int64, of one shape; out (which may be slots) is written and returned.
+    [rule sparse_attention.cache.rebase]
     """
     torch = _torch()
     _check_tensor("slots", slots, (torch.int64,), 0)
@@ -181,7 +175,7 @@ def minimax_m3_rebase_block_table_to_page16(block_table: Tensor, out: Tensor | N
     """A block table in units of a packed cache's sides: every entry times 2, negative ones too.
 
     block_table: int32 or int64 [requests][columns]; out: of its shape and dtype (it may be block_table), written and
-    returned. [rule sparse_attention.rebase]
+    returned. [rule sparse_attention.cache.rebase]
     """
     torch = _torch()
     _check_tensor("block_table", block_table, (torch.int32, torch.int64), 2)

@@ -508,11 +508,8 @@ def _place(group: _Group, op: Op, flat: int | None = None) -> dict[str, Any]:
 
 def _check_aligned(group: _Group, op: Op, addresses: Array, lanes: Array | None) -> None:
     align = op.attributes["align"]
-    if align == 1:
-        return
-    bad = addresses & addresses.dtype.type(align - 1)
-    if bad.any():
-        at = int(np.flatnonzero(bad)[0])
+    if int(np.bitwise_or.reduce(addresses)) & align - 1:
+        at = int(np.flatnonzero(addresses & addresses.dtype.type(align - 1))[0])
         what = f"{op.name} of {op.attributes['nbytes']} bytes at address {int(addresses[at]):#x}"
         raise SourceError(
             f"{what}, which is not a multiple of {align}",
@@ -691,6 +688,11 @@ def _check_sources(group: _Group, op: Op, wanted: Array) -> None:
         )
 
 
+def _check_whole_waves(group: _Group, op: Op) -> None:
+    if not group.whole:
+        _check_sources(group, op, group.full(np.asarray(group.active.any(axis=-1, keepdims=True))))
+
+
 def _step_permute(builder: _Builder, op: Op) -> Step:
     value, result = op.operands[0], op.results[0]
     lanes = np.array(op.attributes["lanes"])
@@ -765,30 +767,35 @@ def _step_readlane(op: Op) -> Step:
 _FAST |= {"ballot": _step_ballot, "gather": _step_gather, "readlane": _step_readlane}
 
 
-_EXTREMES: dict[str, tuple[str, Callable[..., Array]]] = {
-    "fmaximum": ("v_maximum3_f32", np.maximum),
-    "fminimum": ("v_minimum3_f32", np.minimum),
+def _extreme(mnemonic: str, function: Callable[..., Array], signs: Callable[..., Array]) -> Callable[[Op], Step]:
+    """A maximum or minimum: numpy's function, but for two zeros, of which it may take either and `signs` the right one;
+    where a result is NaN, the body of that instruction."""
+
+    def build(op: Op) -> Step:
+        a, b = op.operands
+        result, instruction = op.results[0], instruction_of(mnemonic)
+
+        def run(group: _Group) -> None:
+            x, y = group.env[a], group.env[b]
+            value = function(x.view(np.float32), y.view(np.float32))
+            least = value.min()
+            if least != least:
+                sources = [F32(group.engine, o) for o in (x, y, y)]
+                group.env[result] = instruction.body(*sources[: len(instruction.parameters)]).raw
+                return
+            bits = value.view(np.uint32)
+            group.env[result] = bits if value.all() else np.where(value == 0, signs(x, y) & _SIGN, bits)
+
+        return run
+
+    return build
+
+
+_SIGN = np.uint32(0x80000000)
+_FAST |= {
+    "fmaximum": _extreme("v_maximum3_f32", np.maximum, np.bitwise_and),
+    "fminimum": _extreme("v_minimum3_f32", np.minimum, np.bitwise_or),
 }
-
-
-def _step_maximum(builder: _Builder, op: Op) -> Step:
-    """numpy's function where no result is a NaN or a zero; their payload and sign the instruction's body decides."""
-    a, b = op.operands
-    result = op.results[0]
-    name, function = _EXTREMES[op.name]
-    body = instruction_of(name).body
-
-    def run(group: _Group) -> None:
-        x, y = group.env[a], group.env[b]
-        value = function(x.view(np.float32), y.view(np.float32))
-        least = value.min()
-        if least == least and value.all():
-            group.env[result] = value.view(np.uint32)
-        else:
-            left, right = F32(group.engine, x), F32(group.engine, y)
-            group.env[result] = body(left, right, right).raw
-
-    return run
 
 
 def _step_inst(builder: _Builder, op: Op) -> Step:
@@ -801,8 +808,8 @@ def _step_inst(builder: _Builder, op: Op) -> Step:
     exchanges = instruction.ignores_exec or "permlane" in instruction.name or "mfma" in instruction.name
 
     def run(group: _Group) -> None:
-        if exchanges and not group.whole:
-            _check_sources(group, op, group.full(np.asarray(group.active.any(axis=-1, keepdims=True))))
+        if exchanges:
+            _check_whole_waves(group, op)
         values = instruction.body(*read(group))
         flat = _flatten(values if isinstance(values, tuple) else (values,))
         group.env.update(zip(op.results, flat, strict=True))
@@ -811,24 +818,6 @@ def _step_inst(builder: _Builder, op: Op) -> Step:
 
 
 # ---- instructions with a quicker way to the same bits ----------------------------------------------
-
-
-def _step_larger(op: Op) -> Step:
-    """v_max_f32: numpy's function, but for two zeros, of which it may take either; NaNs take the body's way."""
-    a, b = op.operands
-    result, body = op.results[0], instruction_of("v_max_f32").body
-
-    def run(group: _Group) -> None:
-        x, y = group.env[a], group.env[b]
-        value = np.maximum(x.view(np.float32), y.view(np.float32))
-        least = value.min()
-        if least != least:
-            group.env[result] = body(F32(group.engine, x), F32(group.engine, y)).raw
-            return
-        bits = value.view(np.uint32)
-        group.env[result] = bits if value.all() else np.where(value == 0, x & y, bits)  # -0 if no other is larger
-
-    return run
 
 
 def _step_pack_e4m3(op: Op) -> Step:
@@ -861,7 +850,51 @@ def _e4m3_codes(_model: str) -> Array:
     return packed.ravel() & np.uint32(0xFF)
 
 
-_QUICK: dict[str, Callable[[Op], Step]] = {"v_max_f32": _step_larger, "v_cvt_pk_fp8_f32": _step_pack_e4m3}
+def _step_perm(op: Op) -> Step:
+    """v_perm_b32 of one selector that picks bytes alone."""
+    high, low, selector = op.operands
+    result, body = op.results[0], instruction_of("v_perm_b32").body
+
+    def run(group: _Group) -> None:
+        env, chosen = group.env, group.env[selector]
+        picks = chosen.astype("<u4").reshape(-1).view(np.uint8)
+        if chosen.size > 1 or picks.max() > 7:
+            env[result] = body(*(U32(group.engine, env[o]) for o in op.operands)).raw
+            return
+        sources = [np.ascontiguousarray(group.full(env[o])).view(np.uint8) for o in (low, high)]
+        made = np.empty(sources[0].shape, np.uint8)
+        for place, pick in enumerate(picks.tolist()):
+            made[:, place::4] = sources[pick // 4][:, pick % 4 :: 4]
+        env[result] = made.view(np.uint32)
+
+    return run
+
+
+def _step_swap(rows: int) -> Callable[[Op], Step]:
+    """v_permlane*_swap_b32: the upper half of every 2 * `rows` lanes of the one for the lower half of the other."""
+
+    def build(op: Op) -> Step:
+        operands, results = op.operands, op.results
+
+        def run(group: _Group) -> None:
+            _check_whole_waves(group, op)
+            pairs = [group.full(group.env[o]).reshape(-1, 2, rows) for o in operands]  # [row pairs][half][lanes]
+            for half, result in enumerate(results):
+                swapped = np.stack([pair[:, half] for pair in pairs], axis=1)
+                group.env[result] = swapped.reshape(group.active.shape)
+
+        return run
+
+    return build
+
+
+_QUICK: dict[str, Callable[[Op], Step]] = {
+    "v_max_f32": _extreme("v_max_f32", np.maximum, np.bitwise_and),
+    "v_cvt_pk_fp8_f32": _step_pack_e4m3,
+    "v_perm_b32": _step_perm,
+    "v_permlane16_swap_b32": _step_swap(16),
+    "v_permlane32_swap_b32": _step_swap(32),
+}
 
 
 # ---- exact instructions, MODE, the clock -----------------------------------------------------------
@@ -1093,8 +1126,6 @@ _STEPS: dict[str, Callable[[_Builder, Op], Step]] = {
     "barrier": _step_barrier,
     "permute": _step_permute,
     "readfirstlane": _step_readfirstlane,
-    "fmaximum": _step_maximum,
-    "fminimum": _step_maximum,
     "inst": _step_inst,
     "exact": _step_exact,
     "set_mode": _step_set_mode,

@@ -38,6 +38,7 @@ from codegen.run_source import SourceError, run_source
 from emu.errors import LaunchError, MemoryFault
 from emu.memory import Memory
 from gfx950.isa.conversions import v_cvt_pk_fp8_f32
+from gfx950.isa.cross_lane import v_permlane16_swap_b32, v_permlane32_swap_b32
 from gfx950.isa.matrix import v_mfma_scale_f32_16x16x128_f8f6f4
 from gfx950.isa.vop1 import v_exp_f32
 from gfx950.isa.vop2 import v_max_f32
@@ -235,6 +236,51 @@ def test_byte_transpose_by_perm():
     out = np.zeros_like(a)
     run(k, a, out)
     np.testing.assert_array_equal(out, a.transpose(0, 2, 1))
+
+
+@pytest.mark.parametrize("selectors", [[0x07040300], [0x0C020D05], [0x03020100, 0x04050607]])
+def test_perm_picks_bytes_by_a_constant_or_by_lane(selectors):
+    def k(a: Pointer, sel: Pointer, out: Pointer) -> None:
+        t = thread_id()
+        first, second = load(a + t.to(U64) * 8, 2)
+        chosen = load(word_of(sel, t)) if len(selectors) > 1 else constant(U32, selectors[0])
+        store(word_of(out, t), v_perm_b32(first, second, chosen))
+        store(word_of(out, t + 128), v_perm_b32(constant(U32, 0x44332211), second, chosen))
+
+    a, out = RNG.integers(0, 1 << 32, (128, 2), dtype=np.uint32), np.zeros((2, 128), np.uint32)
+    sel = np.resize(np.array(selectors, np.uint32), 128)
+    run(k, a, sel, out, block=128)
+    for row, first in zip(out.tolist(), (a[:, 0], np.full(128, 0x44332211, np.uint32)), strict=True):
+        sources = zip(a[:, 1].tolist(), first.tolist(), strict=True)
+        eight = [low.to_bytes(4, "little") + high.to_bytes(4, "little") for low, high in sources]
+        picked = [
+            [picked_byte(e, pick) for pick in s.to_bytes(4, "little")] for e, s in zip(eight, sel.tolist(), strict=True)
+        ]
+        assert [list(word.to_bytes(4, "little")) for word in row] == picked
+
+
+def picked_byte(eight, pick):
+    """What v_perm_b32 makes of a selector byte."""
+    if pick >= 12:
+        return 0 if pick == 12 else 0xFF
+    return eight[pick] if pick < 8 else 0xFF * (eight[2 * (pick - 8) + 1] >> 7)
+
+
+@pytest.mark.parametrize(("swap", "rows"), [(v_permlane16_swap_b32, 16), (v_permlane32_swap_b32, 32)])
+def test_swaps_of_rows(swap, rows):
+    def k(a: Pointer, out: Pointer) -> None:
+        t = thread_id()
+        first, second = load(a + t.to(U64) * 8, 2)
+        store(out + t.to(U64) * 8, *swap(first, second))
+        store(out + 1024 + t.to(U64) * 8, *swap(first, constant(U32, 7)))
+
+    a, out = np.arange(256, dtype=np.uint32).reshape(128, 2), np.zeros((2, 128, 2), np.uint32)
+    run(k, a, out, block=128)
+    lane = np.arange(128)
+    upper = (lane & rows) != 0
+    for made, second in zip(out, (a[:, 1], np.full(128, 7)), strict=True):
+        np.testing.assert_array_equal(made[:, 0], np.where(upper, second[lane ^ rows], a[:, 0]))
+        np.testing.assert_array_equal(made[:, 1], np.where(upper, second, a[lane ^ rows, 0]))
 
 
 def test_lds_bytes():

@@ -9,7 +9,7 @@ import numpy as np
 from codegen.kernels.sparse_attention import kernels
 from codegen.kernels.sparse_attention.launch import Array
 from codegen.kernels.sparse_attention.rows import Rows
-from codegen.kernels.sparse_attention.score import score_block_width, score_blocks
+from codegen.kernels.sparse_attention.score import COLUMNS, score_block_width, score_blocks
 from codegen.kernels.sparse_attention.select import select_blocks
 from codegen.kernels.sparse_attention.shapes import (
     INDEX_DIM,
@@ -29,7 +29,6 @@ __all__ = [
     "score_block_width",
 ]
 
-COLUMNS = 16  # of the scoring's matrix instruction: index heads times decode rows of a request
 INDEX_DTYPES = ("fp8", "fp8_e4m3")
 
 

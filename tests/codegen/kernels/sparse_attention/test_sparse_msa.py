@@ -9,7 +9,6 @@ from codegen.kernels.sparse_attention.msa_attention import (
     pa_sparse_block_score_decode,
     pa_sparse_block_score_prefill,
     pa_sparse_block_topk,
-    score_block_width,
 )
 from tests.codegen.kernels.sparse_attention.torch_problems import FP8
 
@@ -309,7 +308,3 @@ def test_decode_scoring_has_limits_of_its_own():
         decode_scores([300], heads=4, query_len=5)
     with pytest.raises(ValueError, match="query_len is 0"):
         decode_scores([300], query_len=0)
-
-
-def test_score_block_width_is_a_power_of_two_of_strips():
-    assert [score_block_width(n) for n in (1, 64 * 128, 64 * 128 + 1, 1 << 20)] == [64, 64, 128, 8192]

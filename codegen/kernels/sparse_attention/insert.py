@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from codegen.kernels.lanes import at, bf16_values, butterfly, fp8_pack4, largest, ld
-from codegen.kernels.sparse_attention.launch import Runner, check_array
+from codegen.kernels.sparse_attention.launch import Runner, check_array, check_whole
 from codegen.kernels.sparse_attention.shapes import (
     ASM_PAGE_SIZE,
     HEAD_DIM,
@@ -344,8 +344,7 @@ def insert_index(
 
 def _check_pages(k: NDArray[Any], v: NDArray[Any], kv_heads: int) -> bool:
     """Whether the pages are those of a packed cache."""
-    if isinstance(kv_heads, bool) or not isinstance(kv_heads, int | np.integer):
-        raise TypeError(f"kv_heads is {kv_heads!r}, a {type(kv_heads).__name__}; expected a whole number")
+    check_whole("kv_heads", kv_heads)
     if kv_heads < 1:
         raise ValueError(f"kv_heads is {kv_heads}; expected at least 1")
     dtype = np.uint16 if getattr(k, "dtype", None) == np.uint16 else np.uint8

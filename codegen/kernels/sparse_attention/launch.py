@@ -1,5 +1,5 @@
 """Launching the kernels one after another, as source on the CPU or as gfx950 code on the emulated machine or a device,
-and the checks of arrays that every part shares."""
+and the checks of arrays and numbers that every part shares."""
 
 from __future__ import annotations
 
@@ -88,3 +88,9 @@ def check_array(name: str, array: object, dtype: Any, shape: Sequence[int | None
         raise ValueError(f"{name} has shape {array.shape}; expected ({text})")
     if not array.flags.c_contiguous:
         raise ValueError(f"{name} is not C-contiguous; pass np.ascontiguousarray({name})")
+
+
+def check_whole(name: str, value: object) -> None:
+    """Refuses anything but a whole number, Python's or numpy's, naming it. Raises TypeError."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise TypeError(f"{name} is {value!r}, a {type(value).__name__}; expected a whole number")

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from codegen.kernels.lanes import at, ld
-from codegen.kernels.sparse_attention.launch import Runner, check_array
+from codegen.kernels.sparse_attention.launch import Runner, check_array, check_whole
 from codegen.kernels.sparse_attention.rows import Rows
 from codegen.kernels.sparse_attention.shapes import (
     MAX_BLOCKS,
@@ -39,7 +39,7 @@ from gfx950.evidence import Evidence, rule
 from gfx950.lanes import LANES
 
 AITER = "ROCm/aiter @545d97cc csrc/cpp_itfs/sparse_attn/pa_sparse_block_select_kernels.cuh"
-LARGEST_PAGE = (1 << 31) - 1  # the tables are int32
+LARGEST = (1 << 31) - 1  # of int32, which tables and sizes are
 
 TABLE = rule(
     "sparse_attention.table",
@@ -144,12 +144,11 @@ def build_table_kernel(
 # ---- what is given ---------------------------------------------------------------------------------------------------
 
 
-def check_count(name: str, value: object, least: int, most: int = (1 << 31) - 1) -> None:
-    """Refuses anything but a whole number from `least` to `most`, naming it: TypeError and ValueError."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise TypeError(f"{name} is {value!r}, a {type(value).__name__}; expected a whole number")
-    if not least <= value <= most:
-        raise ValueError(f"{name} is {value}; expected {least} to {most}")
+def check_count(name: str, value: int, least: int) -> None:
+    """Refuses anything but a whole number from `least` on that int32 holds, naming it: TypeError and ValueError."""
+    check_whole(name, value)
+    if not least <= value <= LARGEST:
+        raise ValueError(f"{name} is {value}; expected {least} to {LARGEST}")
 
 
 def check_rows(rows: Rows, block_table: NDArray[np.int32]) -> None:
@@ -200,7 +199,7 @@ def _first(bad: NDArray[np.bool_]) -> Iterator[int]:
 
 def entries_below(pages: int, kv_heads: int) -> int:
     """What an entry of a block table must be below for all its pages to be int32."""
-    return (LARGEST_PAGE - kv_heads * PAGES_PER_SPARSE_BLOCK + 1) // (pages * kv_heads) + 1
+    return (LARGEST - kv_heads * PAGES_PER_SPARSE_BLOCK + 1) // (pages * kv_heads) + 1
 
 
 # ---- launching -------------------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from emu.memory import Memory
 Arguments: TypeAlias = Sequence[object] | Mapping[str, object] | bytes
 
 ADDRESS_BYTES = 8
+DEVICE_TYPE = "cuda"  # what torch calls a device of ROCm
 # Type names of the metadata that are whole numbers; a typedef of the program's own is none of them and stays unchecked.
 INTEGER_TYPES = {f"{sign}{name}" for name in ("char", "short", "int", "long") for sign in ("", "u", "unsigned ")} | {
     "bool", "size_t", "long long", "unsigned long long",
@@ -27,14 +28,17 @@ INTEGER_TYPES = {f"{sign}{name}" for name in ("char", "short", "int", "long") fo
 }  # fmt: skip
 
 
-def device_values(kernel: Kernel, arguments: Arguments, memory: Memory, mapped: dict[int, int]) -> Arguments:
+def device_values(
+    kernel: Kernel, arguments: Arguments, memory: Memory, mapped: dict[int, int], on_device: bool = False
+) -> Arguments:
     """The arguments as `emu.launch.prepare` takes them, with arrays mapped in `memory`.
 
     arguments: in the kernel's order, by name, or the finished kernarg block as bytes. For a pointer: a C-contiguous
     numpy array (any dtype, those of ml_dtypes too; read-only ones may only be read), a contiguous CPU tensor of any
     dtype, a device address, or None for a null pointer. For a value: a Python number, a numpy scalar, a 0-d array or
     tensor, bytes, or an array of exactly the argument's size that is not a pointer's. mapped: takes up the address of
-    each array by its `id`; an array given twice is mapped once.
+    each array by its `id`; an array given twice is mapped once. on_device: the launch is on a real device, and tensors
+    of torch's device "cuda" (ROCm's name for itself there) are used where they are.
     Raises LaunchError for everything else, TypeError and ValueError for arrays that have no plain memory.
     """
     if isinstance(arguments, bytes):
@@ -48,10 +52,10 @@ def device_values(kernel: Kernel, arguments: Arguments, memory: Memory, mapped: 
     explicit = [a for a in kernel.arguments if not a.hidden]
     if isinstance(arguments, Mapping):
         known = {a.name: a for a in explicit}
-        return {n: _value(kernel, n, known.get(n), v, memory, mapped) for n, v in arguments.items()}
+        return {n: _value(kernel, n, known.get(n), v, memory, mapped, on_device) for n, v in arguments.items()}
     wanted = [*explicit, *[None] * len(arguments)]  # too many are counted and refused by `build_kernarg`
     pairs = zip(wanted, arguments, strict=False)
-    return [_value(kernel, _name(i, a), a, v, memory, mapped) for i, (a, v) in enumerate(pairs)]
+    return [_value(kernel, _name(i, a), a, v, memory, mapped, on_device) for i, (a, v) in enumerate(pairs)]
 
 
 def _name(index: int, argument: Argument | None) -> str:
@@ -59,7 +63,13 @@ def _name(index: int, argument: Argument | None) -> str:
 
 
 def _value(
-    kernel: Kernel, name: str, argument: Argument | None, value: Any, memory: Memory, mapped: dict[int, int]
+    kernel: Kernel,
+    name: str,
+    argument: Argument | None,
+    value: Any,
+    memory: Memory,
+    mapped: dict[int, int],
+    on_device: bool,
 ) -> object:
     """One argument: a device address for what is mapped, or the value itself once it is known to fit."""
     tensor = is_tensor(value)
@@ -71,6 +81,8 @@ def _value(
     if argument is not None and by_value and (value.ndim == 0 or argument.size != ADDRESS_BYTES):
         return _contents(kernel, name, argument, value)
     if id(value) not in mapped:
+        if tensor and on_device and value.device.type == DEVICE_TYPE:
+            return _place_there(kernel, name, value, memory, mapped)
         array = tensor_bytes(kernel, name, value) if tensor else value
         writable = bool(array.flags.writeable)
         mapped[id(value)] = memory.map(array, writable=writable, name=f"argument {name}")
@@ -153,11 +165,24 @@ def tensor_bytes(kernel: Kernel, name: str, tensor: Any) -> np.ndarray[Any, Any]
     Raises LaunchError for a tensor on another device, one without plain memory, and one that is not contiguous.
     """
     torch = sys.modules["torch"]
-    problem = _tensor_problem(torch, tensor)
+    _refuse(kernel, name, _tensor_problem(torch, tensor))
+    return tensor.detach().reshape(-1).view(torch.uint8).numpy()  # type: ignore[no-any-return]
+
+
+def _place_there(kernel: Kernel, name: str, tensor: Any, memory: Memory, mapped: dict[int, int]) -> int:
+    """The emulated address that stands for a tensor on a device, 0 for one without elements."""
+    _refuse(kernel, name, _layout_problem(sys.modules["torch"], tensor))
+    if not tensor.numel():
+        return 0
+    index, address = tensor.device.index or 0, int(tensor.data_ptr())
+    mapped[id(tensor)] = memory.map_on_device(index, address, name=f"argument {name}")
+    return mapped[id(tensor)]
+
+
+def _refuse(kernel: Kernel, name: str, problem: tuple[str, str, str] | None) -> None:
     if problem is not None:
         what, expected, advice = problem
         raise LaunchError(f"argument {name} is {what}", expected=expected, advice=advice, kernel=kernel.name)
-    return tensor.detach().reshape(-1).view(torch.uint8).numpy()  # type: ignore[no-any-return]
 
 
 def _tensor_problem(torch: Any, tensor: Any) -> tuple[str, str, str] | None:
@@ -165,6 +190,11 @@ def _tensor_problem(torch: Any, tensor: Any) -> tuple[str, str, str] | None:
     if tensor.device.type != "cpu":
         where = f"a tensor on {tensor.device}"
         return where, "a tensor on the CPU, where the emulator runs", "pass tensor.cpu() and copy the result back"
+    return _layout_problem(torch, tensor)
+
+
+def _layout_problem(torch: Any, tensor: Any) -> tuple[str, str, str] | None:
+    """What keeps a tensor's memory, wherever it is, from being an array's."""
     if tensor.layout is not torch.strided or tensor.is_nested:
         kind = "nested" if tensor.is_nested else str(tensor.layout).removeprefix("torch.")
         return f"a {kind} tensor", "a dense (strided) one: a kernel sees plain memory", "pass tensor.to_dense()"

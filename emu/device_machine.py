@@ -2,44 +2,44 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 from emu.code_object import CodeObject
 from emu.dispatch import RunOptions, RunReport
 from emu.errors import LaunchError
 from emu.kernel_metadata import Kernel
 from emu.launch import Launch
 from emu.memory import Buffer, Memory
-from gfx950.hip import TO_DEVICE, TO_HOST, Hip
+from gfx950.hip import DeviceBuffer, Event, Function, Hip
 
 ELF_SHARED = b"\x03\x00"  # e_type of what a linker made
 POINTER = "global_buffer"
 
 
 class DeviceMachine:
-    """One kernel on device 0. Buffers that pointer arguments name are copied there and, if writable, back."""
+    """One kernel on the device. Buffers that pointer arguments name are copied there and, if writable, back; tensors on
+    the device are used where they are."""
 
     def __init__(self, memory: Memory, code: CodeObject, kernel: Kernel) -> None:
         self.memory, self.code, self.kernel = memory, code, kernel
-        self.hip = Hip()
 
     def run(self, launch: Launch, options: RunOptions) -> RunReport:
-        """Runs the launch. Raises LaunchError for what a device launch cannot have, HipError when HIP refuses."""
+        """Runs the launch; the report has the device's time. Nothing of the host's changes unless it went well.
+
+        Raises LaunchError for what a device launch cannot have, HipError when HIP refuses or the kernel fails.
+        """
         self._check(launch, options)
-        module = self.hip.load(self.code.source)
-        placed: dict[int, int] = {}  # device address by the buffer's emulated one
-        try:
-            kernarg = self._kernarg(launch, placed)
-            self.hip.launch(
-                module, self.kernel.name, launch.geometry.workgroups, launch.geometry.block, launch.dynamic_lds, kernarg
-            )
-            for buffer in self._buffers(placed):
-                if buffer.writable:
-                    self._copy(buffer, placed[buffer.address], TO_HOST)
-        finally:
-            for address in placed.values():
-                self.hip.free(address)
-            self.hip.unload(module)
+        hip = Hip()
+        with ExitStack() as owned:
+            function = owned.enter_context(hip.load(self.code.source)).function(self.kernel.name)
+            events = owned.enter_context(hip.event()), owned.enter_context(hip.event())
+            there = _Placed(self.memory, hip, self.kernel.name, owned)
+            kernarg = self._kernarg(launch, there)
+            hip.synchronize()  # work of others on tensors that are there already
+            milliseconds = _timed_launch(launch, hip, function, kernarg, events)
+            there.bring_back()
         x, y, z = launch.geometry.workgroups
-        return RunReport(workgroups=x * y * z)
+        return RunReport(workgroups=x * y * z, milliseconds=milliseconds)
 
     def _check(self, launch: Launch, options: RunOptions) -> None:
         if options.watch is not None:
@@ -64,34 +64,61 @@ class DeviceMachine:
                 kernel=self.kernel.name,
             )
 
-    def _kernarg(self, launch: Launch, placed: dict[int, int]) -> bytes:
+    def _kernarg(self, launch: Launch, there: _Placed) -> bytes:
         """The explicit arguments with device pointers; HIP itself adds the hidden ones."""
         explicit = [a for a in self.kernel.arguments if not a.hidden]
         block = bytearray(launch.kernarg[: max((a.offset + a.size for a in explicit), default=0)])
         for argument in explicit:
             if argument.value_kind == POINTER:
                 field = slice(argument.offset, argument.offset + 8)
-                block[field] = self._translate(int.from_bytes(block[field], "little"), placed).to_bytes(8, "little")
+                block[field] = there.address(int.from_bytes(block[field], "little")).to_bytes(8, "little")
         return bytes(block)
 
-    def _translate(self, address: int, placed: dict[int, int]) -> int:
+
+class _Placed:
+    """The buffers of one launch that are on the device. owned: takes up what is to be given back."""
+
+    def __init__(self, memory: Memory, hip: Hip, kernel: str, owned: ExitStack) -> None:
+        self.memory, self.hip, self.kernel, self.owned = memory, hip, kernel, owned
+        self.copies: dict[int, tuple[Buffer, DeviceBuffer]] = {}  # by the buffer's emulated address
+
+    def address(self, emulated: int) -> int:
         """The device address of an emulated one; its buffer is copied over when it is first met. Null stays null."""
-        if address == 0:
+        if emulated == 0:
             return 0
-        buffer = next((b for b in self.memory.buffers if b.address <= address <= b.address + b.nbytes), None)
+        buffer = next((b for b in self.memory.buffers if b.address <= emulated <= b.address + b.nbytes), None)
         if buffer is None:
-            raise LaunchError(f"pointer {address:#x} is in no mapped buffer", kernel=self.kernel.name)
-        if buffer.address not in placed:
-            placed[buffer.address] = self.hip.allocate(buffer.nbytes)
-            self._copy(buffer, placed[buffer.address], TO_DEVICE)
-        return placed[buffer.address] + address - buffer.address
+            raise LaunchError(f"pointer {emulated:#x} is in no mapped buffer", kernel=self.kernel)
+        if buffer.on_device is not None:
+            return self._tensor(buffer.name, *buffer.on_device)
+        if buffer.address not in self.copies:
+            host = self.memory.view(buffer.address, buffer.nbytes)
+            self.copies[buffer.address] = buffer, self.owned.enter_context(self.hip.filled(host))
+        return self.copies[buffer.address][1].address + emulated - buffer.address
 
-    def _buffers(self, placed: dict[int, int]) -> list[Buffer]:
-        return [b for b in self.memory.buffers if b.address in placed]
+    def _tensor(self, name: str, index: int, address: int) -> int:
+        if index != self.hip.index:
+            raise LaunchError(
+                f"{name} is a tensor on device {index}, and the launch is on device {self.hip.index}",
+                expected="all tensors on the device of the launch",
+                advice=f"set GFX950_DEVICE={index}, or move the tensor",
+                kernel=self.kernel,
+            )
+        return address
 
-    def _copy(self, buffer: Buffer, device: int, kind: int) -> None:
-        if not buffer.nbytes:
-            return
-        host = self.memory.view(buffer.address, buffer.nbytes).ctypes.data
-        target, source = (device, host) if kind == TO_DEVICE else (host, device)
-        self.hip.copy(target, source, buffer.nbytes, kind)
+    def bring_back(self) -> None:
+        """Copies the writable buffers back, all of them or none."""
+        writable = [(buffer, there) for buffer, there in self.copies.values() if buffer.writable and buffer.nbytes]
+        results = [(buffer, there.read()) for buffer, there in writable]
+        for buffer, data in results:
+            self.memory.view(buffer.address, buffer.nbytes)[:] = data
+
+
+def _timed_launch(launch: Launch, hip: Hip, function: Function, kernarg: bytes, events: tuple[Event, Event]) -> float:
+    """Starts the kernel and waits for its end. Returns its time in milliseconds."""
+    start, end = events
+    start.record()
+    function.launch(launch.geometry.workgroups, launch.geometry.block, kernarg, launch.dynamic_lds)
+    end.record()
+    hip.synchronize()
+    return end.milliseconds_since(start)

@@ -44,12 +44,13 @@ LARGEST_THREADS = 1024
 @dataclass
 class RunReport:
     """What a launch did. instructions: wave instructions run. workgroups: how many. watch: the last store into the
-    watched bytes, if one was asked for."""
+    watched bytes, if one was asked for. milliseconds: of a device, by its own events, else None."""
 
     instructions: int = 0
     workgroups: int = 0
     watch: Watch | None = None
     mnemonics: dict[str, int] = field(default_factory=dict)
+    milliseconds: float | None = None
 
     def add(self, other: RunReport) -> None:
         """Takes up what a later launch did."""
@@ -58,6 +59,8 @@ class RunReport:
         self.watch = other.watch or self.watch
         for name, count in other.mnemonics.items():
             self.mnemonics[name] = self.mnemonics.get(name, 0) + count
+        if other.milliseconds is not None:
+            self.milliseconds = (self.milliseconds or 0.0) + other.milliseconds
 
 
 @dataclass(frozen=True)
@@ -271,7 +274,7 @@ class LaunchableKernel:
         hidden: Mapping[str, int] | None = None,
     ) -> RunReport:
         """Runs the kernel. arguments: arrays and CPU tensors (used in place), numbers, device addresses; see
-        `emu.arguments.device_values`.
+        `emu.arguments.device_values`. On engine "device" tensors that are there are used where they are.
 
         dynamic_lds: bytes beyond the kernel's own. watch: an argument array and a byte offset in it whose last writer
         the report names. hidden: hidden arguments by their `value_kind`, instead of what the geometry makes them.
@@ -286,7 +289,7 @@ class LaunchableKernel:
         self._check_hidden(hidden, arguments, chosen)
         mapped: dict[int, int] = {}
         try:
-            values = device_values(self.kernel, arguments, device.memory, mapped)
+            values = device_values(self.kernel, arguments, device.memory, mapped, chosen.engine == "device")
             if watch is not None:
                 chosen = replace(chosen, watch=self._watched(watch, mapped))
             launch = prepare(self.kernel, geometry, values, device.memory, dynamic_lds=dynamic_lds, hidden=hidden)

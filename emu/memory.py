@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -57,12 +57,14 @@ rule(
 
 @dataclass(frozen=True)
 class Buffer:
-    """One mapped buffer. address: its first byte, device side. nbytes: length. writable: whether kernels may store."""
+    """One mapped buffer. address: its first byte, device side. nbytes: length. writable: whether kernels may store.
+    on_device: index and address on the chip of memory that is there; no byte of it is mapped here, and nbytes is 0."""
 
     name: str
     address: int
     nbytes: int
     writable: bool
+    on_device: tuple[int, int] | None = None
 
     @property
     def regions(self) -> range:
@@ -131,6 +133,11 @@ class Memory:
         data = _as_bytes(array, label, writable)
         with self._lock:
             return self._enter(Buffer(label, 0, data.size, writable), data)
+
+    def map_on_device(self, index: int, address: int, name: str) -> int:
+        """An emulated address that stands for memory of a real device, for launches there; here nothing reaches it."""
+        with self._lock:
+            return self._enter(Buffer(name, 0, 0, True, (index, address)), np.zeros(0, np.uint8))
 
     def _enter(self, wanted: Buffer, data: Bytes) -> int:
         buffer, host = self._place(wanted), data.ctypes.data
@@ -252,7 +259,7 @@ class Memory:
             self._next = first + count
         for number in range(first, first + count):
             self._gone.pop(number, None)
-        return Buffer(wanted.name, first * REGION_BYTES, wanted.nbytes, wanted.writable)
+        return replace(wanted, address=first * REGION_BYTES)
 
     def _free_run(self, count: int) -> int:
         free = 0

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent / "toolchain"))  # for llvm_tools and kernel_builds
+sys.path.insert(0, str(Path(__file__).parent / "stand_in"))  # for hip_stand_in
 
 from llvm_tools import accepted_lines, assembled, assembled_pieces, text_section
 

@@ -1,0 +1,113 @@
+"""Finding libamdhip64 and declaring the calls of it that are used."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+from gfx950.hip.errors import NoDevice
+
+LIBRARY = "libamdhip64.so"
+NAMES = (LIBRARY, f"{LIBRARY}.7", f"{LIBRARY}.6")
+
+_int, _unsigned, _size, _pointer, _text = (
+    ctypes.c_int, ctypes.c_uint, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_char_p
+)  # fmt: skip
+_out_int, _out_pointer, _out_size = (ctypes.POINTER(kind) for kind in (_int, _pointer, _size))
+
+# Parameters by call, of ROCm's hip_runtime_api.h; each gives a hipError_t, an int, unless RESULTS says otherwise.
+CALLS: dict[str, tuple[type, ...]] = {
+    "hipGetDeviceCount": (_out_int,),
+    "hipSetDevice": (_int,),
+    "hipGetErrorName": (_int,),
+    "hipGetErrorString": (_int,),
+    "hipGetLastError": (),
+    "hipModuleLoadData": (_out_pointer, _pointer),
+    "hipModuleUnload": (_pointer,),
+    "hipModuleGetFunction": (_out_pointer, _pointer, _text),
+    "hipModuleLaunchKernel": (_pointer, *[_unsigned] * 7, _pointer, _pointer, _pointer),
+    "hipMalloc": (_out_pointer, _size),
+    "hipFree": (_pointer,),
+    "hipMemcpy": (_pointer, _pointer, _size, _int),
+    "hipMemcpyAsync": (_pointer, _pointer, _size, _int, _pointer),
+    "hipMemset": (_pointer, _int, _size),
+    "hipDeviceSynchronize": (),
+    "hipStreamCreate": (_out_pointer,),
+    "hipStreamSynchronize": (_pointer,),
+    "hipStreamDestroy": (_pointer,),
+    "hipEventCreate": (_out_pointer,),
+    "hipEventRecord": (_pointer, _pointer),
+    "hipEventSynchronize": (_pointer,),
+    "hipEventElapsedTime": (ctypes.POINTER(ctypes.c_float), _pointer, _pointer),
+    "hipEventDestroy": (_pointer,),
+    "hipGetDeviceProperties": (_pointer, _int),
+}
+# Calls that a library may lack: what they tell is then unknown.
+OPTIONAL: dict[str, tuple[type, ...]] = {
+    "hipGetDevicePropertiesR0600": (_pointer, _int),
+    "hipMemGetInfo": (_out_size, _out_size),
+    "hipRuntimeGetVersion": (_out_int,),
+    "hipDriverGetVersion": (_out_int,),
+}
+RESULTS = {"hipGetErrorName": _text, "hipGetErrorString": _text}
+
+
+def find_library() -> ctypes.CDLL:
+    """The HIP library with its calls declared.
+
+    Looked for at GFX950_HIP (then nowhere else), $ROCM_PATH/lib, /opt/rocm/lib, on the loader's path, and in an
+    installed ROCm build of torch, which is not imported; where it has been already, its own copy comes first, for two
+    runtimes in one process do not know each other's memory. Raises NoDevice that says what was wrong with each place.
+    """
+    said = []
+    for place in dict.fromkeys(_places()):
+        try:
+            library = ctypes.CDLL(place)
+        except OSError as error:
+            said.append(f"{place} ({str(error).removeprefix(f'{place}: ')})")
+            continue
+        missing = [call for call in CALLS if not hasattr(library, call)]
+        if not missing:
+            return _declared(library)
+        said.append(f"{place} (it has no {missing[0]})")
+    raise NoDevice(
+        f"no HIP library: tried {', '.join(said)}; on a machine with an MI355X install ROCm, or name the library in"
+        " GFX950_HIP; without a device use the engines host or numpy"
+    )
+
+
+def _places() -> Iterator[str]:
+    chosen = os.environ.get("GFX950_HIP")
+    if chosen:
+        yield chosen
+        return
+    torch = _torch_library()
+    if torch is not None and "torch" in sys.modules and torch.exists():
+        yield str(torch)
+    for root in (os.environ.get("ROCM_PATH"), "/opt/rocm"):
+        if root:
+            yield str(Path(root) / "lib" / LIBRARY)
+    yield from NAMES
+    if torch is not None:
+        yield str(torch)
+
+
+def _torch_library() -> Path | None:
+    """Where an installed ROCm build of torch has its copy; None where torch is not installed."""
+    try:
+        found = find_spec("torch")
+    except ValueError:  # a module of that name that says nothing of itself
+        return None
+    return Path(found.origin).parent / "lib" / LIBRARY if found is not None and found.origin else None
+
+
+def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
+    for name, parameters in (CALLS | OPTIONAL).items():
+        if hasattr(library, name):
+            call = getattr(library, name)
+            call.argtypes, call.restype = parameters, RESULTS.get(name, _int)
+    return library

@@ -1,0 +1,113 @@
+"""Faults that the stand-in puts in: one bit, after the instruction, execution, wave and workgroup that was asked for."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hip_stand_in import Fault, stand_in
+from kernel_builds import compile_c
+
+from emu.code_object import load
+from emu.dispatch import Device, RunOptions
+from gfx950.isa.text import listing
+
+LOOP = """
+KERNEL k(GLOBAL u32 *out, u32 n) {
+  u32 sum = 0;
+  for (u32 i = 0; i < n; i++) { sum += ITEM; __asm__ volatile("" : "+v"(sum)); }
+  out[GROUP * ITEMS + ITEM] = sum;
+}"""
+
+
+def offset_of(mnemonic):
+    """Bytes from the kernel's first instruction to the only one of its kind."""
+    code = load(compile_c(LOOP))
+    kernel = code.kernel("k")
+    run = code.code_of(kernel)
+    lines = listing(run.data, run.address)
+    [(found, text)] = [(pc - kernel.entry, text) for pc, _, text in lines if text.startswith(mnemonic)]
+    return found, text
+
+
+def sums(*faults, n=4, groups=2, block=128, engine="device"):
+    out = np.zeros((groups, block), np.uint32)
+    with stand_in(faults=faults) as s:
+        Device(RunOptions(engine=engine)).load(compile_c(LOOP))["k"][groups, block](out, np.uint32(n))
+    return out, s
+
+
+def right(n=4, groups=2, block=128):
+    return np.tile(np.arange(block, dtype=np.uint32) * n, (groups, 1))
+
+
+def the_sum():
+    """The addition of the loop: its offset and register."""
+    offset, text = offset_of("v_add_u32")
+    return offset, text.split()[1].rstrip(",")
+
+
+def test_without_faults_the_sums_are_right():
+    np.testing.assert_array_equal(sums()[0], right())
+
+
+def test_one_bit_of_one_lane_of_one_wave_in_one_execution():
+    offset, register = the_sum()
+    fault = Fault("k", offset, register, bit=20, lane=5, execution=2, wave=1, workgroup=(1, 0, 0))
+    want = right()
+    want[1, 64 + 5] += 1 << 20
+    found, s = sums(fault)
+    np.testing.assert_array_equal(found, want)
+    assert s.faults.done == {fault: 1}
+
+
+def test_every_execution_wave_and_workgroup():
+    offset, register = the_sum()
+    fault = Fault("k", offset, register, bit=20, lane=5)
+    found, s = sums(fault, n=3)
+    want = right(3)
+    want[:, [5, 69]] ^= 1 << 20  # three times is once
+    np.testing.assert_array_equal(found, want)
+    assert s.faults.done == {fault: 12}
+
+
+def test_executions_are_counted_in_each_launch():
+    offset, register = the_sum()
+    fault = Fault("k", offset, register, bit=20, lane=0, execution=4, wave=0, workgroup=(0, 0, 0))
+    out = np.zeros(64, np.uint32)
+    with stand_in(faults=[fault]) as s:
+        kernel = Device(RunOptions(engine="device")).load(compile_c(LOOP))["k"]
+        for _ in range(3):
+            kernel[1, 64](out, np.uint32(4))
+            assert out[0] == 1 << 20
+    assert s.faults.done[fault] == 3
+
+
+def test_a_stored_byte():
+    offset, _ = offset_of("global_store_dword")
+    want = right()
+    want[1, 70] ^= 1 << 9
+    found, _ = sums(Fault("k", offset, "store", bit=9, lane=6, wave=1, workgroup=(1, 0, 0)))
+    np.testing.assert_array_equal(found, want)
+
+
+def test_a_scalar_register_and_the_condition_code():
+    """The loop counts down or up in scalars: a wrong one changes how often it turns."""
+    offset, text = offset_of("s_cmp")
+    ended, _ = sums(Fault("k", offset, "scc", execution=1, wave=0, workgroup=(0, 0, 0)), n=4)
+    assert (ended[0, 1:64] != right()[0, 1:64]).all(), text
+    np.testing.assert_array_equal(ended[1], right()[1])
+    np.testing.assert_array_equal(ended[0, 64:], right()[0, 64:])
+
+
+def test_a_fault_in_another_kernel_or_place_does_nothing():
+    offset, register = the_sum()
+    for fault in (Fault("other", offset, register), Fault("k", offset + 2, register)):
+        found, s = sums(fault)
+        np.testing.assert_array_equal(found, right())
+        assert not s.faults.done
+
+
+@pytest.mark.parametrize("engine", ["host", "numpy"])
+def test_the_emulator_itself_has_no_fault(engine):
+    offset, register = the_sum()
+    np.testing.assert_array_equal(sums(Fault("k", offset, register), engine=engine)[0], right())

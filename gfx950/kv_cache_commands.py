@@ -116,7 +116,8 @@ def _named(layout: KvCacheLayout, what: str, indices: str) -> Element | IndexKey
         raise ValueError(f"{what}{indices} leaves out the {' and the '.join(missing)}: write {_FORMS}")
     if what == "index":
         key = given["block"], given["token"], given["dim"]
-        return _index_keys(layout).element_at(_index_keys(layout).byte(*key))
+        _index_keys(layout).byte(*key)
+        return key
     element = Element(what, **given)
     layout.place(element)
     return element

@@ -201,8 +201,7 @@ def _svg_pages(parts: list[str], layout: KvCacheLayout, side: str, y: int, marke
 
 def _svg_runs(parts: list[str], layout: KvCacheLayout, side: str, y: int, marked: Element | None) -> int:
     """A page of a side, 256 bytes a row."""
-    mine = marked is not None and marked.side == side
-    byte = layout.place(marked).byte if marked is not None and mine else -1
+    byte = layout.place(marked).byte if marked is not None and marked.side == side else -1
     for i, run in enumerate(runs(layout, side)):
         row, column = divmod(i, RUNS_IN_ROW)
         top = y + row * CELL_HEIGHT

@@ -23,7 +23,6 @@ SCHEMA = "gfx950.golden/2"
 HOME = Path(__file__).parent / "recorded"
 MOST_KEPT = 1 << 18  # bytes of an output that a record keeps; of larger ones only the digest
 
-
 State = Literal["new", "unchanged", "same bits", "CHANGED"]
 """What writing did to a golden. same bits: only the provenance changed, the code object or the evidence."""
 

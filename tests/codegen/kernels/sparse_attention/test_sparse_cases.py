@@ -33,7 +33,7 @@ def layout(inputs):
 
 
 def cached_slots(case, table):
-    """bool [nblk * 128] by a loop: the slots that hold a token before the job."""
+    """The slots that hold a token before the job, by a loop."""
     for number, request in enumerate(case.requests):
         for position in range(max(request.seq_len - request.query_len, 0)):
             yield int(table[number, position // 128]) * 128 + position % 128

@@ -17,6 +17,7 @@ from codegen.kernels.sparse_attention.select import Selection, select_blocks, se
 from codegen.kernels.sparse_attention.table import build_table, build_table_kernel, entries_below
 from emu.dispatch import RunOptions
 from gfx950.random_bits import bits32, integers, permutation
+from tests.codegen.kernels.sparse_attention.test_sparse_score import rows_of
 
 NANS = (0x7FC00000, 0xFFC00000, 0x7F800001, 0xFF800001, 0x7FFFFFFF, 0xFFFFFFFF)
 STALE = (-(2**31), 2**31 - 1, -1)
@@ -44,11 +45,6 @@ def parts(result):
     if isinstance(result, Selection):
         return result.topk, result.table, result.ctx
     return result if isinstance(result, tuple) else (result,)
-
-
-def rows_of(*pairs):
-    request, kv_len = zip(*pairs, strict=True)
-    return Rows(np.array(request, np.int32), np.array(kv_len, np.int32))
 
 
 def of_counts(counts, requests=2):

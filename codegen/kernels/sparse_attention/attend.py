@@ -23,7 +23,7 @@ from codegen.kernels.sparse_attention.chunk import (
     query_operand,
 )
 from codegen.kernels.sparse_attention.launch import Runner, check_array
-from codegen.kernels.sparse_attention.reduce import REDUCERS, splits_of
+from codegen.kernels.sparse_attention.reduce import MAX_SPLITS, REDUCERS, splits_of
 from codegen.kernels.sparse_attention.shapes import ASM_PAGE_SIZE, CHUNK, GROUP, HEAD_DIM, LARGEST_SPLITS, PAGE_ELEMENTS
 from codegen.language import (
     F32,
@@ -47,7 +47,6 @@ from gfx950.isa.conversions import v_cvt_pk_bf16_f32
 from gfx950.lanes import LANES
 
 THREADS = WAVES * LANES
-MAX_SPLITS = 64
 MAX_PARTS = 1 << 26  # splits of all sequences: m and l are addressed by 32 bits
 MAX_CONTEXT = 1 << 24  # tokens: what the division into splits is exact for
 COMPUTE_UNITS = 256  # of an MI355X

@@ -41,7 +41,8 @@ Q_CAST = rule(
 STEPS = rule(
     "sparse_attention.matrix_steps",
     Evidence.chosen,
-    f"the operand layouts of {PA_DECODE} (instructions of K = 32, k_width = 16 bytes a lane); read, not measured",
+    f"the operand layouts of {PA_DECODE} (k_width = 16 bytes a lane; instructions of K = 32 for fp8, but of K = 16 for"
+    " bf16, where ours take 32); read, not measured",
     "Steps of 32 run in order from zero. fp8: k = 8 g + b of step (h, j) is dim 64 h + 16 g + 8 j + b of a score, and"
     " key 64 t + 16 g + 8 j + b of a chunk in PV; bf16: k of step s is dim or key 32 s + k.",
 )
@@ -80,8 +81,9 @@ P_X448 = rule(
 )
 P_PER_TOKEN = rule(
     "sparse_attention.p_per_token",
-    Evidence.vendor,
-    f"{PA_DECODE}: KV_QUANT_MODE 1",
+    Evidence.chosen,
+    f"{PA_DECODE}, KV_QUANT_MODE 1: its newer text multiplies by 448 times an approximate 1 / (vmax + 1e-8) and by"
+    " 1 / 448, and counts all keys before the context's end in vmax; an older one divides, and counts the split's",
     "P of a key is multiplied by (V scale * 448) / (vmax + 1e-8), vmax the largest V scale of the chunk, 0 for keys"
     " that the split does not see; PV is multiplied by vmax / 448.",
 )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from codegen.kernels.lanes import bf16_values, hw_exp2, ld
+from collections.abc import Callable
+
+from codegen.kernels.lanes import bf16_values, butterfly, hw_exp2, ld
 from codegen.kernels.sparse_attention.chunk import LOG2_E
 from codegen.kernels.sparse_attention.shapes import GROUP, HEAD_DIM
 from codegen.language import (
@@ -27,6 +29,8 @@ from gfx950.isa.vop3 import v_fma_f32
 
 THREADS = 256
 DIMS = GROUP * HEAD_DIM // THREADS  # of a thread
+HEAD_THREADS = HEAD_DIM // DIMS
+MAX_SPLITS = 64
 
 SPLITS = rule(
     "sparse_attention.splits",
@@ -38,9 +42,10 @@ SPLITS = rule(
 REDUCE_RULE = rule(
     "sparse_attention.reduce",
     Evidence.vendor,
-    "ROCm/aiter pa_ps.cuh (HIP, fmaf) and its FlyDSL twin (product and sum apart) at e4048607",
-    "M is the largest m; w = l * exp2((m - M) * log2(e)); the sum of w and that of o * (w / sum), in the order of the"
-    " splits that have keys, from the first and from +0; bf16. hip fuses the product and sum, flydsl does not.",
+    "ROCm/aiter csrc/cpp_itfs/pa/pa_ps.cuh @350dc918 (HIP, fmaf) and its FlyDSL twin (product and sum apart)",
+    "M is the largest m; w = l * exp2((m - M) * log2(e)), 0 of a split without keys; w is summed over pairs of splits"
+    " 32, 16, 8, 4, 2 and 1 apart, in this order; o * (w / sum) is added from +0 on in the order of the splits with"
+    " keys; bf16. hip fuses the product and sum, flydsl does not.",
 )
 
 
@@ -56,10 +61,22 @@ def _weight(m: U64, l: U64, row: I32, top: F32) -> F32:  # noqa: E741
     return l_i * hw_exp2((m_i - top) * LOG2_E)
 
 
+def _total(m: U64, l: U64, row: Callable[[I32], I32], top: F32, used: I32) -> F32:  # noqa: E741
+    """The sum of a head's weights, a split or more to each of its threads. [rule sparse_attention.reduce]"""
+    own = thread_id() % HEAD_THREADS
+
+    def weight(first: int) -> F32:
+        i = own + first
+        return (i < used).select(_weight(m, l, row(i.minimum(used - 1).maximum(0)), top), 0.0)
+
+    w = [weight(first) for first in range(0, MAX_SPLITS, HEAD_THREADS)]
+    return butterfly((w[0] + w[2]) + (w[1] + w[3]), (8, 4, 2, 1))
+
+
 def _merged(o: U64, m: U64, l: U64, first: I32, used: I32, fused: bool) -> list[F32]:  # noqa: E741
     """A thread's dims of one head. first: the number of its sequence's first split. used: splits that have keys."""
     tid = thread_id()
-    head = tid // (HEAD_DIM // DIMS)
+    head = tid // HEAD_THREADS
 
     def row(i: I32) -> I32:
         return (first + i) * GROUP + head
@@ -67,7 +84,7 @@ def _merged(o: U64, m: U64, l: U64, first: I32, used: I32, fused: bool) -> list[
     (top,) = loop(0, used, carry=(constant(F32, float("-inf")),))(
         lambda i, top: (v_max_f32(top, ld(m, row(i))[0].bits(F32)),)
     )
-    (total,) = loop(0, used, carry=(constant(F32, 0.0),))(lambda i, total: (total + _weight(m, l, row(i), top),))
+    total = _total(m, l, row, top, used)
 
     def add(i: I32, *sums: F32) -> tuple[F32, ...]:
         share = _weight(m, l, row(i), top) / total

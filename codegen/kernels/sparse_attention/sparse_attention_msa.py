@@ -233,10 +233,10 @@ class MiniMaxM3SparseAiterPAImpl:
         common: dict[str, Any] = {**asdict(self.choices), **self._scales(layer)}
         if batch.num_decodes > 0:
             _check_context(layer, *emitted)
-            table = self._rows(emitted, 0, nd) or decode_sparse_table or (None, None)
+            table = decode_sparse_table or (None, None) if emitted[0] is None else self._rows(emitted, 0, nd)
             self._decode(batch, layer, q[:nd], (k_cache, v_cache), out[:nd], table, common)
         if batch.num_prefills > 0:
-            table = self._rows(emitted, nd, tokens) or (None, None)
+            table = self._rows(emitted, nd, tokens)
             self._prefill(batch, layer, q[nd:], (k_cache, v_cache), out[nd:], table, common)
         return output
 
@@ -245,13 +245,11 @@ class MiniMaxM3SparseAiterPAImpl:
             return {}
         return {"k_scale": getattr(layer, "_k_scale", None), "v_scale": getattr(layer, "_v_scale", None)}
 
-    def _rows(self, emitted: MaybeTable, first: int, stop: int) -> MaybeTable | None:
-        """The emitted table's part for these tokens, a row a token and kv head, head minor; None without a table."""
-        table, context = emitted
-        if table is None:
-            return None
+    def _rows(self, emitted: MaybeTable, first: int, stop: int) -> MaybeTable:
+        """The emitted table's part for these tokens, a row a token and kv head, head minor."""
         rows = slice(first * self.num_kv_heads, stop * self.num_kv_heads)
-        return table[rows], None if context is None else context[rows]
+        table, context = (None if part is None else part[rows] for part in emitted)
+        return table, context
 
     def _decode(
         self,

@@ -392,6 +392,12 @@ ERRORS = [
         "sparse_bt_buffer without sparse_ctx_buffer.*reserve both",
     ),
     (
+        "emitted lengths without a table, which only the prefill rows ask for",
+        lambda: forward(layer_changes={"sparse_ctx_buffer": ints(3)}),
+        ValueError,
+        "sparse_ctx is given without sparse_bt",
+    ),
+    (
         "decodes without their metadata",
         lambda: forward(metadata_changes={"decode": None}),
         AssertionError,

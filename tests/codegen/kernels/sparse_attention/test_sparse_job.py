@@ -372,7 +372,7 @@ def other_register(word):
 @pytest.mark.parametrize(
     ("case", "kernel_name", "name", "which", "change", "first", "store"),
     [
-        ("chunk_edges", "reduce_hip", "v_mul_f32", 3, sum_for_product, "out", r"global_store_dwordx\d"),
+        ("chunk_edges", "reduce_hip", "v_mul_f32", 11, sum_for_product, "out", r"global_store_dwordx\d"),
         ("chunk_edges", "attend_fp8", "v_mul_f32", 30, sum_for_product, "[mlo]", r"global_store_dword\w*"),
         ("chunk_edges", "attend_fp8", "v_add_f32", 3, other_register, "[mlo]", r"global_store_dword\w*"),
         ("full_table", "index_score", "v_max_f32", 5, other_register, "scores", "global_store_dword"),

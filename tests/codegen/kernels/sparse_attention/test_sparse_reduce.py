@@ -44,6 +44,15 @@ def fused(x, y, z):
     return odd.view(np.float64).astype(F32)
 
 
+def tree(weights):
+    """The sum of up to 64 rows: those 32 apart first, then 16, 8, 4, 2, 1."""
+    rows = np.zeros((64, *weights.shape[1:]), F32)
+    rows[: len(weights)] = weights
+    while len(rows) > 1:
+        rows = rows[: len(rows) // 2] + rows[len(rows) // 2 :]
+    return rows[0]
+
+
 def oracle(o, m, l, ctx, splits, fuse):  # noqa: E741
     out = np.zeros((len(ctx), 16, 128), F32)
     for seq, length in enumerate(ctx.tolist()):
@@ -52,9 +61,7 @@ def oracle(o, m, l, ctx, splits, fuse):  # noqa: E741
         if not used:
             continue
         weights = l[seq, :used] * exp2((m[seq, :used] - m[seq, :used].max(axis=0)) * LOG2_E)
-        total = weights[0]
-        for weight in weights[1:]:
-            total = total + weight
+        total = tree(weights)
         for i in range(used):
             share, values = (weights[i] / total)[:, None], o[seq, i].view(BF16).astype(F32)
             out[seq] = fused(values, share, out[seq]) if fuse else out[seq] + values * share
@@ -103,6 +110,22 @@ def test_backends_differ():
     assert not flydsl[:4].any()
     assert (hip[:4] != 0).mean() > 0.9
     assert np.abs(hip[:4]).max() < 2.0**-20
+
+
+def test_weights_are_summed_in_pairs_of_splits_not_in_a_row(monkeypatch):
+    """1 * 3 and -3 * 1 cancel but for how the shares were rounded, which shows the sum that they were divided by."""
+    ctx = np.array([2048] * 4, np.int32)
+    o, m = np.zeros((4, 8, 16, 128), BF16), np.zeros((4, 8, 16), F32)
+    o[:, 0], o[:, 1] = 1, -3
+    l = F32(1) + uniform("weights in pairs", m.shape)  # noqa: E741
+    l[:, 0] = F32(3) * l[:, 1]
+    given = o.view(np.uint16), m, l
+    for backend in reduce.REDUCERS:
+        got = run(Runner(), backend, *given, ctx, 8)
+        np.testing.assert_array_equal(got, oracle(*given, ctx, 8, backend == "hip"))
+        monkeypatch.setitem(globals(), "tree", lambda weights: functools.reduce(np.add, weights))
+        assert (got != oracle(*given, ctx, 8, backend == "hip")).any()
+        monkeypatch.undo()
 
 
 def test_one_split_comes_back_as_it_is():

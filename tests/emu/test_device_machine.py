@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 
@@ -301,22 +302,24 @@ CALLS = ("hipSetDevice", "hipGetDevicePropertiesR0600", "hipModuleLoadData", "hi
 def test_a_launch_that_fails_leaves_the_host_as_it_was_and_nothing_on_the_device(s, call, status):
     """Each call in each place where it comes."""
     out, given = np.arange(64, dtype=np.uint32), np.zeros(64, np.uint32)
-    failures = 0
-    for skip in range(8):
-        s.library.stand_in_fail(call.encode(), status, skip, 1)
-        before = out.copy(), given.copy()
-        try:
-            kernel()[1, 64](out, given, 7)
-        except (HipError, KeyboardInterrupt) as error:
-            failures += 1
-            assert isinstance(error, KeyboardInterrupt) == (status == INTERRUPTED)
-            assert status == INTERRUPTED or f"{call} failed with {status} (hipError" in str(error)
-            np.testing.assert_array_equal(out, before[0])
-            np.testing.assert_array_equal(given, before[1])
-            assert s.leaks() == {}
-            continue
-        break
-    assert 1 <= failures == skip, "each place of the call failed once, and then none was left"
+    before, failed = (out.copy(), given.copy()), []
+    while len(failed) < 8 and (error := error_of_launch(s, (out, given), call, status, len(failed))):
+        failed.append(error)
+        np.testing.assert_array_equal((out, given), before)
+        assert s.leaks() == {}
+    wanted = "^$" if status == INTERRUPTED else rf"^{call} failed with {status} \(hipError"
+    assert 1 <= len(failed) < 8, "each place of the call failed once, and then none was left"
+    assert all(re.search(wanted, str(error)) for error in failed)
+    np.testing.assert_array_equal(out, np.where(np.arange(64) < 7, 7, before[0]))
+
+
+def error_of_launch(s, arrays, call, status, skip):
+    s.fail(call, status, skip)
+    try:
+        kernel()[1, 64](*arrays, 7)
+    except (HipError, KeyboardInterrupt) as error:
+        return error
+    return None
 
 
 def test_a_kernel_that_fails_there_is_named_and_changes_nothing_here(s):

@@ -150,7 +150,7 @@ def test_another_chip_is_refused_by_name(monkeypatch):
     with stand_in(arch="gfx942:sramecc+:xnack-"):
         with pytest.raises(
             WrongDevice,
-            match=r"device 0 is a gfx942 \(gfx942 stand-in \(emulated\)\), not gfx950: .* set GFX950_ANY_DEVICE=1 to use",
+            match=r"device 0 is a gfx942 \(gfx942 stand-in \(emulated\)\), not gfx950: .* set GFX950_ANY_DEVICE=1",
         ):
             Hip()
         assert issubclass(WrongDevice, NoDevice), "the command line leaves with 4"
@@ -178,9 +178,7 @@ def test_which_of_two_devices(monkeypatch):
     with stand_in(devices=2):
         assert Hip().index == 0
         assert (Hip(1).index, Hip(1).properties.pci_bus) == (1, 17)
-        with pytest.raises(
-            NoDevice, match="device 2 was asked for, but the HIP library sees 2 devices, numbers 0 to 1"
-        ):
+        with pytest.raises(NoDevice, match=r"device 2 was asked for, but .* sees 2 devices, numbers 0 to 1"):
             Hip(2)
         with pytest.raises(NoDevice, match="device -1 was asked for"):
             Hip(-1)
@@ -316,9 +314,10 @@ def test_an_interrupt_while_hip_hands_something_out_leaves_nothing(chip, call):
 @pytest.mark.parametrize("call", TAKEN)
 def test_each_is_given_back_once_whatever_happens(chip, call):
     s, hip = chip
-    with pytest.raises(ZeroDivisionError), TAKEN[call](hip) as taken:
-        assert sum(s.leaks().values()) == 1
-        1 / 0
+    taken = TAKEN[call](hip)
+    assert sum(s.leaks().values()) == 1
+    with pytest.raises(KeyError), taken:
+        raise KeyError
     taken.close()
     assert s.leaks() == {}
     with pytest.raises(ValueError, match="was given back already"):
@@ -338,8 +337,8 @@ def test_an_error_in_giving_back_does_not_hide_the_first():
     with stand_in(check_leaks=False) as s:
         hip = Hip()
         s.fail("hipFree", 999)
-        with pytest.raises(ZeroDivisionError) as error, hip.allocate(8):
-            1 / 0
+        with pytest.raises(KeyError) as error, hip.allocate(8):
+            raise KeyError
         assert "giving back the device buffer failed as well: hipFree failed with 999" in error.value.__notes__[0]
         s.fail("hipFree", 999)
         with pytest.raises(HipError, match="hipFree failed with 999"), hip.allocate(8):
@@ -487,14 +486,10 @@ def test_a_launch_that_was_waited_for_is_not_blamed(chip):
 def test_ctrl_c_while_a_kernel_runs(chip):
     s, hip = chip
     s.interrupt = True
-    with (
-        pytest.raises(KeyboardInterrupt),
-        hip.load(compile_c(KERNEL)) as module,
-        hip.allocate(256) as out,
-    ):
-        module.function("k").launch((1, 1, 1), (64, 1, 1), arguments(out, out, 4))
-        hip.synchronize()
-    assert s.leaks() == {}
+    with hip.load(compile_c(KERNEL)) as module, hip.allocate(256) as out:
+        k = module.function("k")
+        with pytest.raises(KeyboardInterrupt):
+            k.launch((1, 1, 1), (64, 1, 1), arguments(out, out, 4))
 
 
 # ---- the system ------------------------------------------------------------------------------------------------------

@@ -7,14 +7,14 @@ rows of positions that no token has hold NaNs.
 
 from __future__ import annotations
 
-import hashlib
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
+from codegen.kernels.inputs import ArrayInputs
 from gfx950.random_bits import bell, bits32, integers, permutation
 
 QPR = 7  # query rows of a request
@@ -102,7 +102,7 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Inputs:
+class Inputs(ArrayInputs):
     """What the kernel reads, T = 7 * requests tokens; bf16 arrays hold their bits as uint16.
 
     qkv: bf16 [T][2304], columns q (16 heads of 128) | k | v. positions, slots: int64 [T]; a slot is
@@ -137,20 +137,6 @@ class Inputs:
     def partials_bytes(self) -> int:
         """Size of the partials buffer: partition i of request r starts at (r * na + i) * PARTIAL_BYTES."""
         return self.requests * self.na * PARTIAL_BYTES
-
-    def arrays(self) -> dict[str, NDArray[np.generic]]:
-        """The arrays by name."""
-        return {f.name: v for f in fields(self) if isinstance(v := getattr(self, f.name), np.ndarray)}
-
-    def digests(self) -> dict[str, str]:
-        """SHA-256 of each array: its dtype, its shape and its little-endian bytes."""
-        return {name: _digest(array) for name, array in self.arrays().items()}
-
-
-def _digest(array: NDArray[np.generic]) -> str:
-    little = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
-    header = f"{little.dtype.str} {little.shape} ".encode()
-    return hashlib.sha256(header + little.tobytes()).hexdigest()
 
 
 def build(case: Case) -> Inputs:

@@ -8,8 +8,7 @@ slots without a cached token are NaN.
 
 from __future__ import annotations
 
-import hashlib
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any, Literal
 
@@ -17,6 +16,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
+from codegen.kernels.inputs import ArrayInputs
 from codegen.kernels.sparse_attention.shapes import (
     ASM_PAGE_SIZE,
     GROUP,
@@ -159,7 +159,7 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Inputs:
+class Inputs(ArrayInputs):
     """What the job reads. bf16 arrays hold their bits as uint16, E4M3 arrays as uint8; R rows, N requests.
 
     q: bf16 [R][kvh * 16][128]. index_q: E4M3 [R][H][128]. kv_cache: the whole allocation with all tokens before the new
@@ -203,20 +203,6 @@ class Inputs:
         """int32 [R]: tokens up to and with the row's own."""
         length: NDArray[np.int32] = np.maximum(self.position + np.int32(1), np.int32(0)).astype(np.int32)
         return length
-
-    def arrays(self) -> dict[str, NDArray[np.generic]]:
-        """The arrays by name."""
-        return {f.name: v for f in fields(self) if isinstance(v := getattr(self, f.name), np.ndarray)}
-
-    def digests(self) -> dict[str, str]:
-        """SHA-256 of each array: its dtype, its shape and its little-endian bytes."""
-        return {name: _digest(array) for name, array in self.arrays().items()}
-
-
-def _digest(array: NDArray[np.generic]) -> str:
-    little = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
-    header = f"{little.dtype.str} {little.shape} ".encode()
-    return hashlib.sha256(header + little.tobytes()).hexdigest()
 
 
 def build(case: Case) -> Inputs:

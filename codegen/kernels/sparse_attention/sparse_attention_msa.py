@@ -214,10 +214,10 @@ class MiniMaxM3SparseAiterPAImpl:
         Raises NotImplementedError for several kv heads without an emitted table, RuntimeError for an emitted table over
         a cache whose sides do not share blocks, AssertionError for metadata or buffers that are missing.
         """
-        attn_metadata = get_forward_context().attn_metadata
-        if not isinstance(attn_metadata, dict):
+        by_layer = get_forward_context().attn_metadata
+        if not isinstance(by_layer, dict):
             return output
-        batch = _batch(attn_metadata, layer)
+        batch = _batch(by_layer, layer)
         emitted = getattr(layer, "sparse_bt_buffer", None), getattr(layer, "sparse_ctx_buffer", None)
         if self.num_kv_heads != 1 and emitted[0] is None:
             raise NotImplementedError(
@@ -338,11 +338,10 @@ def _check_context(layer: Any, table: torch.Tensor | None, context: torch.Tensor
 
 def _check_stride(k_cache: torch.Tensor, v_cache: torch.Tensor) -> None:
     """The emitted table counts both sides in a block's pages, so they must share it: pages of others would be read."""
-    stride = minimax_m3_sparse_block_page_stride(k_cache, v_cache)
-    expected = PAGES_PER_SPARSE_BLOCK * PAGE16_SIDES_PER_BLOCK
-    if stride != expected:
+    both_sides = PAGE16_SIDES_PER_BLOCK * PAGES_PER_SPARSE_BLOCK
+    if (pages := minimax_m3_sparse_block_page_stride(k_cache, v_cache)) != both_sides:
         raise RuntimeError(
-            f"the indexer emitted page ids for blocks of {expected} pages, K and V together, but a block of this cache "
-            f"spans {stride}: its sides are planes of their own. Allocate the cache packed, or do not reserve "
+            f"the indexer emitted page ids for blocks of {both_sides} pages, K and V together, but a block of this cache "
+            f"spans {pages}: its sides are planes of their own. Allocate the cache packed, or do not reserve "
             "sparse_bt_buffer, so that the table is built for the cache at hand"
         )

@@ -10,7 +10,7 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from codegen.kernels.lanes import butterfly, fp8_pack4, hw_exp2, ld, total
+from codegen.kernels.lanes import bf16_values, butterfly, fp8_pack4, hw_exp2, ld, total
 from codegen.kernels.sparse_attention.shapes import ASM_PAGE_SIZE, CHUNK, GROUP, HEAD_DIM, PAGE_ELEMENTS
 from codegen.language import F32, I32, U32, U64, barrier, branch, constant, lds_read, lds_write, permute
 from gfx950.evidence import Evidence, rule
@@ -257,9 +257,7 @@ def query_operand(variant: Variant, at: Place, q: U64) -> list[U32]:
 
 def _to_fp8(first: U32, second: U32) -> U32:
     """The E4M3 bytes of two words of bf16."""
-    low, high = ((word << 16).bits(F32) for word in (first, second))
-    low_odd, high_odd = ((word & 0xFFFF0000).bits(F32) for word in (first, second))
-    return fp8_pack4(low, low_odd, high, high_odd)
+    return fp8_pack4(*bf16_values(first), *bf16_values(second))
 
 
 def _scores(

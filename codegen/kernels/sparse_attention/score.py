@@ -7,9 +7,7 @@ index key of the block that the row may see. A matrix instruction takes 16 keys 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,8 +66,6 @@ REST = rule(
     f"{AITER} leaves them uninitialised",
     "Scores of blocks that a row does not see are the NaN 7fc0dead, which nothing reads.",
 )
-
-larger = cast(Callable[[F32, F32], F32], v_max_f32)
 
 
 @dataclass(frozen=True)
@@ -168,8 +164,8 @@ def _block_score(keys: U64, column: Column, blk: I32) -> F32:
     for tile in range(SPARSE_BLOCK_SIZE // 16):
         products = v_mfma_f32_16x16x128_f8f6f4(_operand(mine + tile * 16 * INDEX_DIM), column.q, zero, 0, 0)
         for e, word in enumerate(products.words):
-            best = larger(best, (left > 16 * tile + e).select(word.bits(F32), float("-inf")))
-    return butterfly(best, (16, 32), larger)
+            best = v_max_f32(best, (left > 16 * tile + e).select(word.bits(F32), float("-inf")))
+    return butterfly(best, (16, 32), v_max_f32)
 
 
 def _forced(score: F32, blk: I32, blocks: I32, init_blocks: I32, local_blocks: I32) -> F32:

@@ -22,7 +22,7 @@ from codegen.kernels.sparse_attention.chunk import (
     pages_of,
     query_operand,
 )
-from codegen.kernels.sparse_attention.launch import Runner, check_array
+from codegen.kernels.sparse_attention.launch import Runner, check_array, check_whole
 from codegen.kernels.sparse_attention.reduce import MAX_SPLITS, REDUCERS, splits_of
 from codegen.kernels.sparse_attention.shapes import ASM_PAGE_SIZE, CHUNK, GROUP, HEAD_DIM, LARGEST_SPLITS, PAGE_ELEMENTS
 from codegen.language import (
@@ -240,8 +240,7 @@ def attend(
     """
     _check_inputs(q, k, v, table, ctx)
     _check_numbers(len(q), splits, scale)
-    scales = _scales(k, k_scale, v_scale)
-    _check_scales(scales, min(len(k), len(v)))
+    scales = _scales(k, min(len(k), len(v)), k_scale, v_scale)
     chosen = _kernel(scales, p)
     if reduce not in REDUCERS:
         raise ValueError(f"there is no reduce {reduce!r}; there are {', '.join(REDUCERS)}")
@@ -257,8 +256,8 @@ def attend(
     return Attended(out, o, m, l)
 
 
-def _scales(k: NDArray[Any], k_scale: object, v_scale: object) -> tuple[NDArray[np.float32], ...]:
-    """The K and V scales, none of a bf16 cache."""
+def _scales(k: NDArray[Any], pages: int, k_scale: object, v_scale: object) -> tuple[NDArray[np.float32], ...]:
+    """The K and V scales, none of a bf16 cache. pages: those that a table may name."""
     given = {"k_scale": k_scale, "v_scale": v_scale}
     if k.dtype == np.uint16:
         for name, value in given.items():
@@ -271,6 +270,9 @@ def _scales(k: NDArray[Any], k_scale: object, v_scale: object) -> tuple[NDArray[
     shapes = [array.shape for array in arrays.values()]
     if len(shapes[0]) != len(shapes[1]):
         raise ValueError(f"k_scale has shape {shapes[0]} and v_scale {shapes[1]}; expected (1,), or (pages, 16), twice")
+    for name, array in arrays.items():
+        if array.ndim == 2 and len(array) < pages:
+            raise ValueError(f"{name} has {len(array)} pages; expected at least {pages}, those of the cache")
     return tuple(arrays.values())
 
 
@@ -317,18 +319,11 @@ def _check_pages(table: NDArray[np.int32], ctx: NDArray[np.int32], pages: int) -
         )
 
 
-def _check_numbers(sequences: int, splits: object, scale: object) -> None:
-    if isinstance(splits, bool) or not isinstance(splits, int | np.integer):
-        raise TypeError(f"splits is {splits!r}, a {type(splits).__name__}; expected a whole number")
+def _check_numbers(sequences: int, splits: int, scale: object) -> None:
+    check_whole("splits", splits)
     if not 1 <= splits <= MAX_SPLITS:
         raise ValueError(f"splits is {splits}; expected 1 .. {MAX_SPLITS}")
     if sequences * int(splits) > MAX_PARTS:
         raise ValueError(f"{sequences} sequences in {splits} splits; expected at most {MAX_PARTS} splits in all")
     if isinstance(scale, bool) or not isinstance(scale, int | float | np.integer | np.floating):
         raise TypeError(f"scale is {scale!r}, a {type(scale).__name__}; expected a number")
-
-
-def _check_scales(scales: tuple[NDArray[np.float32], ...], pages: int) -> None:
-    for name, array in zip(("k_scale", "v_scale"), scales, strict=False):
-        if array.ndim == 2 and len(array) < pages:
-            raise ValueError(f"{name} has {len(array)} pages; expected at least {pages}, those of the cache")

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from codegen.kernels.lanes import at, bf16_values, butterfly, fp8_pack4, largest, ld
+from codegen.kernels.sparse_attention.chunk import E4M3_MAX
 from codegen.kernels.sparse_attention.launch import Runner, check_array, check_whole
 from codegen.kernels.sparse_attention.shapes import (
     ASM_PAGE_SIZE,
@@ -48,7 +49,6 @@ ROW_THREADS = 8  # threads of a row
 ROWS = BLOCK // ROW_THREADS  # rows of a workgroup
 DIMS = HEAD_DIM // ROW_THREADS  # dims of a thread
 WORDS = DIMS // 2  # of bf16 of a thread
-FP8_MAX = 448.0
 MAX_OFFSET = 1 << 32  # bytes an index inside the new rows may reach
 
 AITER = "AITER csrc/kernels/"
@@ -229,7 +229,7 @@ def _token_scale(values: list[F32]) -> F32:
     """The scale of the row that eight threads hold. [rule sparse_attention.insert_per_token]"""
     own = largest([value.is_nan().select(0.0, abs(value)) for value in values])
     amax = butterfly(own, (4, 2, 1), maximum)
-    return (amax > 0.0).select(amax / FP8_MAX, 1.0)
+    return (amax > 0.0).select(amax / E4M3_MAX, 1.0)
 
 
 @kernel(block=BLOCK)

@@ -341,7 +341,7 @@ def _check_stride(k_cache: torch.Tensor, v_cache: torch.Tensor) -> None:
     both_sides = PAGE16_SIDES_PER_BLOCK * PAGES_PER_SPARSE_BLOCK
     if (pages := minimax_m3_sparse_block_page_stride(k_cache, v_cache)) != both_sides:
         raise RuntimeError(
-            f"the indexer emitted page ids for blocks of {both_sides} pages, K and V together, but a block of this cache "
-            f"spans {pages}: its sides are planes of their own. Allocate the cache packed, or do not reserve "
+            f"the indexer emitted page ids for blocks of {both_sides} pages, K and V together, but a block of this "
+            f"cache spans {pages}: its sides are planes of their own. Allocate the cache packed, or do not reserve "
             "sparse_bt_buffer, so that the table is built for the cache at hand"
         )

@@ -18,7 +18,7 @@ POINTER = "global_buffer"
 
 class DeviceMachine:
     """One kernel on the device. Buffers that pointer arguments name are copied there and, if writable, back; tensors on
-    the device are used where they are."""
+    the device are used where they are. Pointers inside buffers and structs stay as they are, the emulator's."""
 
     def __init__(self, memory: Memory, code: CodeObject, kernel: Kernel) -> None:
         self.memory, self.code, self.kernel = memory, code, kernel
@@ -29,8 +29,7 @@ class DeviceMachine:
         Raises LaunchError for what a device launch cannot have, HipError when HIP refuses or the kernel fails.
         """
         self._check(launch, options)
-        hip = Hip()
-        with ExitStack() as owned:
+        with Hip() as hip, ExitStack() as owned:
             function = owned.enter_context(hip.load(self.code.source)).function(self.kernel.name)
             events = owned.enter_context(hip.event()), owned.enter_context(hip.event())
             there = _Placed(self.memory, hip, self.kernel.name, owned)

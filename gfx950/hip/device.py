@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import os
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gfx950.hip import system
 from gfx950.hip.errors import FATAL, OUT_OF_MEMORY, HipError, NoDevice, OutOfDeviceMemory, WrongDevice
-from gfx950.hip.library import find_library
+from gfx950.hip.library import PROPERTIES, find_library
 from gfx950.hip.properties import SLACK_BYTES, Properties, PropertiesR0000, PropertiesR0600, read_properties
 from gfx950.hip.resources import DeviceBuffer, Event, Module, Stream
 
@@ -21,7 +21,8 @@ DEVICE_VARIABLE, ANY_VARIABLE = "GFX950_DEVICE", "GFX950_ANY_DEVICE"
 
 class Hip:
     """One device. device: its index, that of GFX950_DEVICE or 0 when None. any_device: whether another chip than gfx950
-    will do, GFX950_ANY_DEVICE=1 when None.
+    will do, GFX950_ANY_DEVICE=1 when None. It is this thread's current device from here on; `with` makes the one before
+    it current again at the end, as torch in the same process expects.
 
     Raises NoDevice when there is none of that index, and WrongDevice for another chip.
     """
@@ -30,9 +31,19 @@ class Hip:
         self.library = find_library()
         self.launched: list[str] = []  # kernels since the device was last waited for
         self.index = self._chosen(device, self._count())
-        self.call("hipSetDevice", self.index)
         self.properties = self._properties()
         self._check_chip(os.environ.get(ANY_VARIABLE) == "1" if any_device is None else any_device)
+        current = ctypes.c_int(self.index)
+        self._ask("hipGetDevice", ctypes.byref(current))
+        self._before = current.value
+        self.call("hipSetDevice", self.index)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._before != self.index:
+            self._ask("hipSetDevice", self._before)
 
     def _count(self) -> int:
         count = ctypes.c_int(0)
@@ -54,10 +65,9 @@ class Hip:
         return int(text)
 
     def _properties(self) -> Properties:
-        current = hasattr(self.library, "hipGetDevicePropertiesR0600")
-        name = "hipGetDevicePropertiesR0600" if current else "hipGetDeviceProperties"
+        current = hasattr(self.library, PROPERTIES[0])
         data = ctypes.create_string_buffer(SLACK_BYTES)
-        self.call(name, data, self.index)
+        self.call(PROPERTIES[0] if current else PROPERTIES[1], data, self.index)
         return read_properties(PropertiesR0600 if current else PropertiesR0000, data.raw)
 
     def _check_chip(self, any_device: bool) -> None:

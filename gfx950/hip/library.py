@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -44,11 +43,12 @@ CALLS: dict[str, tuple[type, ...]] = {
     "hipEventSynchronize": (_pointer,),
     "hipEventElapsedTime": (ctypes.POINTER(ctypes.c_float), _pointer, _pointer),
     "hipEventDestroy": (_pointer,),
-    "hipGetDeviceProperties": (_pointer, _int),
 }
+PROPERTIES = ("hipGetDevicePropertiesR0600", "hipGetDeviceProperties")  # one of them: since ROCm 6.0, and before
 # Calls that a library may lack: what they tell is then unknown.
 OPTIONAL: dict[str, tuple[type, ...]] = {
-    "hipGetDevicePropertiesR0600": (_pointer, _int),
+    **dict.fromkeys(PROPERTIES, (_pointer, _int)),
+    "hipGetDevice": (_out_int,),
     "hipMemGetInfo": (_out_size, _out_size),
     "hipRuntimeGetVersion": (_out_int,),
     "hipDriverGetVersion": (_out_int,),
@@ -59,9 +59,10 @@ RESULTS = {"hipGetErrorName": _text, "hipGetErrorString": _text}
 def find_library() -> ctypes.CDLL:
     """The HIP library with its calls declared.
 
-    Looked for at GFX950_HIP (then nowhere else), $ROCM_PATH/lib, /opt/rocm/lib, on the loader's path, and in an
-    installed ROCm build of torch, which is not imported; where it has been already, its own copy comes first, for two
-    runtimes in one process do not know each other's memory. Raises NoDevice that says what was wrong with each place.
+    Looked for at GFX950_HIP (then nowhere else); in this process, where torch or another has loaded one, for two
+    runtimes do not know each other's memory; in $ROCM_PATH/lib, /opt/rocm/lib, on the loader's path, and in installed
+    Python packages: a ROCm build of torch, which is not imported for that, and ROCm's own.
+    Raises NoDevice that says what was wrong with each place.
     """
     said = []
     for place in dict.fromkeys(_places()):
@@ -70,14 +71,21 @@ def find_library() -> ctypes.CDLL:
         except OSError as error:
             said.append(f"{place} ({str(error).removeprefix(f'{place}: ')})")
             continue
-        missing = [call for call in CALLS if not hasattr(library, call)]
-        if not missing:
+        missing = _missing(library)
+        if missing is None:
             return _declared(library)
-        said.append(f"{place} (it has no {missing[0]})")
+        said.append(f"{place} (it has no {missing})")
     raise NoDevice(
         f"no HIP library: tried {', '.join(said)}; on a machine with an MI355X install ROCm, or name the library in"
         " GFX950_HIP; without a device use the engines host or numpy"
     )
+
+
+def _missing(library: ctypes.CDLL) -> str | None:
+    """What keeps a library from being used."""
+    if not any(hasattr(library, call) for call in PROPERTIES):
+        return next((call for call in CALLS if not hasattr(library, call)), PROPERTIES[0])
+    return next((call for call in CALLS if not hasattr(library, call)), None)
 
 
 def _places() -> Iterator[str]:
@@ -85,24 +93,37 @@ def _places() -> Iterator[str]:
     if chosen:
         yield chosen
         return
-    torch = _torch_library()
-    if torch is not None and "torch" in sys.modules and torch.exists():
-        yield str(torch)
+    yield from _loaded()
     for root in (os.environ.get("ROCM_PATH"), "/opt/rocm"):
         if root:
             yield str(Path(root) / "lib" / LIBRARY)
     yield from NAMES
-    if torch is not None:
-        yield str(torch)
+    for package, name in (("torch", LIBRARY), ("_rocm_sdk_core", f"{LIBRARY}.7")):
+        folder = _package(package)
+        if folder is not None:
+            yield str(folder / "lib" / name)
 
 
-def _torch_library() -> Path | None:
-    """Where an installed ROCm build of torch has its copy; None where torch is not installed."""
+def _loaded(maps: Path = Path("/proc/self/maps")) -> Iterator[str]:
+    """The HIP library that this process has loaded already."""
     try:
-        found = find_spec("torch")
+        lines = maps.read_text(errors="replace").splitlines()
+    except OSError:
+        return
+    for line in lines:
+        path = line[line.find("/") :]
+        if Path(path).name.startswith(LIBRARY) and not path.endswith(" (deleted)"):
+            yield path
+            return
+
+
+def _package(name: str) -> Path | None:
+    """The folder of an installed Python package, which is not imported."""
+    try:
+        found = find_spec(name)
     except ValueError:  # a module of that name that says nothing of itself
         return None
-    return Path(found.origin).parent / "lib" / LIBRARY if found is not None and found.origin else None
+    return Path(found.origin).parent if found is not None and found.origin else None
 
 
 def _declared(library: ctypes.CDLL) -> ctypes.CDLL:

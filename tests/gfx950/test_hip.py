@@ -95,25 +95,45 @@ def test_rocm_path_comes_before_the_loader_s_path(monkeypatch, tmp_path):
     assert find_library()._name == str(tmp_path / "rocm/lib/libamdhip64.so")
 
 
-def test_the_copy_of_a_torch_that_is_there(monkeypatch, tmp_path):
-    """Last where torch is only installed, first where it is in the process; it is never imported for that."""
-    (tmp_path / "torch/lib").mkdir(parents=True)
-    (tmp_path / "torch/__init__.py").write_text("raise SystemExit('imported')")
-    (tmp_path / "torch/lib/libamdhip64.so").symlink_to(build())
-    code = "from gfx950.hip.library import find_library, _places; print(find_library()._name); print(*_places())"
+def places_in_a_process(tmp_path, before=""):
+    """The library that a fresh process finds where tmp_path has Python packages, and all places that it looks at."""
+    code = (
+        f"import ctypes, sys; {before}\nfrom gfx950.hip.library import find_library, _places; places = list(_places())"
+    )
+    code += "\nprint(find_library()._name, *places); assert 'torch' not in sys.modules"
     environment = {k: v for k, v in os.environ.items() if k not in ("GFX950_HIP", "ROCM_PATH")}
     environment["PYTHONPATH"] = str(tmp_path)
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment)
-    own = str(tmp_path / "torch/lib/libamdhip64.so")
-    assert run.stdout.split() == [own, "/opt/rocm/lib/libamdhip64.so", *library.NAMES, own], run.stderr
+    assert run.returncode == 0, run.stderr
+    return run.stdout.split()
 
-    imported = types.ModuleType("torch")
-    imported.__spec__ = types.SimpleNamespace(origin=str(tmp_path / "torch/__init__.py"))
-    monkeypatch.setitem(sys.modules, "torch", imported)
+
+@pytest.mark.parametrize(("package", "name"), [("torch", ""), ("_rocm_sdk_core", ".7")])
+def test_the_copy_in_an_installed_package_which_is_not_imported(tmp_path, package, name):
+    own = tmp_path / package / f"lib/libamdhip64.so{name}"
+    own.parent.mkdir(parents=True)
+    (tmp_path / package / "__init__.py").write_text("raise SystemExit('imported')")
+    own.symlink_to(build())
+    found, *places = places_in_a_process(tmp_path)
+    assert found == str(own)
+    assert places[:4] == ["/opt/rocm/lib/libamdhip64.so", *library.NAMES]
+    assert str(own) in places[4:]
+
+
+def test_the_library_that_the_process_has_loaded_comes_first(tmp_path):
+    own = tmp_path / "libamdhip64.so.7.0.70002"
+    own.write_bytes(build().read_bytes())
+    found, *places = places_in_a_process(tmp_path, f"ctypes.CDLL({str(own)!r})")
+    assert found == places[0] == str(own)
+    maps = tmp_path / "maps"
+    maps.write_text("7f00-7f01 r-xp 0000 08:01 12   /opt/x/libamdhip64.so.6.3 (deleted)\n7f01-7f02 rw-p 0 0 0 [heap]\n")
+    assert list(library._loaded(maps)) == list(library._loaded(tmp_path / "none")) == []
+
+
+def test_a_torch_that_says_nothing_of_itself(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "torch", types.ModuleType("torch"))
     nowhere(monkeypatch, tmp_path)
-    assert next(library._places()) == own
-    monkeypatch.setitem(sys.modules, "torch", types.ModuleType("torch"))  # says nothing of itself
-    assert own not in list(library._places())
+    assert not any("/torch/lib/" in place for place in library._places())
 
 
 # ---- opening a device ------------------------------------------------------------------------------------------------
@@ -161,6 +181,25 @@ def test_another_chip_is_refused_by_name(monkeypatch):
             hip.load(compile_c(KERNEL))
         with pytest.raises(WrongDevice):
             Hip(any_device=False)
+
+
+def test_a_library_with_neither_structure(monkeypatch):
+    monkeypatch.setenv("GFX950_HIP", str(build("WITHOUT_R0600", "WITHOUT_R0000")))
+    with pytest.raises(NoDevice, match=r"\(it has no hipGetDevicePropertiesR0600\)"):
+        find_library()
+    with stand_in(without=["WITHOUT_R0000"]):
+        assert Hip().properties.chip == "gfx950"
+
+
+def test_the_current_device_is_as_it_was_after_a_with():
+    """torch in the same process makes its tensors on the current device."""
+    with stand_in(devices=2):
+        outer, current = Hip(0), ctypes.c_int(-1)
+        with Hip(1) as hip:
+            hip.call("hipGetDevice", ctypes.byref(current))
+            assert current.value == 1
+        outer.call("hipGetDevice", ctypes.byref(current))
+        assert current.value == 0
 
 
 @pytest.mark.parametrize("arch", ["gfx9500", "gfx95", "gfx950a"])

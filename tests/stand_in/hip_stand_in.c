@@ -190,6 +190,7 @@ int hipSetDevice(int device) {
   current = device;
   END(SUCCESS);
 }
+int hipGetDevice(int *device) { BEGIN; *device = current; END(SUCCESS); }
 int hipRuntimeGetVersion(int *version) { BEGIN; *version = 70099999; END(SUCCESS); }
 int hipDriverGetVersion(int *version) { BEGIN; *version = 70099998; END(SUCCESS); }
 
@@ -208,12 +209,14 @@ int hipGetDevicePropertiesR0600(hipDeviceProp_tR0600 *p, int device) {
   END(SUCCESS);
 }
 #endif
+#ifndef WITHOUT_R0000
 int hipGetDeviceProperties(hipDeviceProp_tR0000 *p, int device) {
   BEGIN;
   if (!p || device < 0 || device >= devices) return said(INVALID_DEVICE);
   COMMON_PROPERTIES(p);
   END(SUCCESS);
 }
+#endif
 #ifndef WITHOUT_MEMORY_INFO
 int hipMemGetInfo(size_t *unused, size_t *total) {
   BEGIN;

@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from llvm_tools import run_tool
-from stand_in_faults import Fault, Faults
+from stand_in_faults import Fault, Faults, offset_of
 
 from emu.dispatch import Device, Module, RunOptions
 from emu.geometry import Geometry
@@ -32,7 +32,7 @@ from emu.kernel_metadata import Kernel
 from emu.launch import prepare
 from emu.memory import Memory
 
-__all__ = ["Fault", "StandIn", "build", "stand_in"]
+__all__ = ["INTERRUPTED", "SOURCES", "Fault", "StandIn", "build", "offset_of", "stand_in"]
 
 SOURCES = Path(__file__).parent
 FOLDER = Path(tempfile.gettempdir()) / "gfx950-test-kernels"

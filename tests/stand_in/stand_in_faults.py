@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from emu.code_object import load
 from emu.kernel_metadata import Kernel
 from emu.numpy_machine import RunningWave
 from emu.observers import Observer
 from gfx950.isa.encoding import Decoded
+from gfx950.isa.text import listing
 
 FIRST_ACCUMULATOR = 256  # its row among the vector registers
 NAMED_SCALARS = {"vcc_lo": 106, "vcc_hi": 107, "m0": 124, "exec_lo": 126, "exec_hi": 127}
@@ -21,8 +23,8 @@ class Fault:
     """One bit that is wrong.
 
     kernel: its name. offset: bytes from the kernel's first instruction to the one after which the bit flips. register:
-    "v3" or "a3" (with lane), "s3", "vcc_lo", "exec_lo", "m0", "scc"; or "store", whose last stored bytes flip in global
-    memory (lane: whose store). bit: 0 to 31, of a store from its first byte on. execution: which one of a wave's, from
+    "v3" or "a3" (with lane), "s3", "vcc_lo", "exec_lo", "m0", "scc"; or "store", for what the lane has just stored in
+    global memory or LDS. bit: 0 to 31, of a store from its first byte on. execution: which one of a wave's, from
     1; None for every one. wave, workgroup: of one wave only; None for all.
     """
 
@@ -44,6 +46,15 @@ class Fault:
             and self.wave in (None, one.index)
             and self.workgroup in (None, tuple(one.workgroup))
         )
+
+
+def offset_of(code_object: bytes, text: str, kernel: str | None = None) -> int:
+    """Where a fault goes that strikes after the last instruction whose text begins so: its offset in the kernel."""
+    code = load(code_object)
+    found = code.kernel(kernel)
+    run = code.code_of(found)
+    lines = [(pc, line) for pc, _, line in listing(run.data, run.address) if pc >= found.entry]
+    return [pc - found.entry for pc, line in lines if line.startswith(text)][-1]
 
 
 @dataclass
@@ -87,9 +98,14 @@ def flip(one: RunningWave, fault: Fault) -> bool:
 
 
 def _flip_stored(one: RunningWave, fault: Fault) -> bool:
-    struck = False
+    """Flips a bit of what the lane has just stored, in global memory or in LDS."""
+    byte, bit = fault.bit // 8, np.uint8(1 << fault.bit % 8)
     for address, lane, nbytes in one.wave.last_stores:
-        if lane == fault.lane and fault.bit // 8 < nbytes and not struck:
-            one.wave.address_space.view(address, nbytes)[fault.bit // 8] ^= np.uint8(1 << fault.bit % 8)
-            struck = True
-    return struck
+        if lane == fault.lane and byte < nbytes:
+            one.wave.address_space.view(address, nbytes)[byte] ^= bit
+            return True
+    for addresses, active in one.wave.last_lds:
+        if active[fault.lane]:
+            one.wave.lds[int(np.atleast_2d(addresses)[0, fault.lane]) + byte] ^= bit
+            return True
+    return False

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hip_stand_in import Fault, stand_in
+from hip_stand_in import Fault, offset_of, stand_in
 from kernel_builds import compile_c
 
-from emu.code_object import load
 from emu.dispatch import Device, RunOptions
-from gfx950.isa.text import listing
 
 LOOP = """
 KERNEL k(GLOBAL u32 *out, u32 n) {
@@ -17,14 +15,6 @@ KERNEL k(GLOBAL u32 *out, u32 n) {
   for (u32 i = 0; i < n; i++) { sum += ITEM; __asm__ volatile("" : "+v"(sum)); }
   out[GROUP * ITEMS + ITEM] = sum;
 }"""
-
-
-def offset_of(text):
-    """Bytes from the kernel's first instruction to the last one whose text begins so."""
-    code = load(compile_c(LOOP))
-    kernel = code.kernel("k")
-    run = code.code_of(kernel)
-    return [pc - kernel.entry for pc, _, line in listing(run.data, run.address) if line.startswith(text)][-1]
 
 
 def sums(*faults, n=4, groups=2, block=128, engine="device"):
@@ -40,7 +30,7 @@ def right(n=4, groups=2, block=128):
 
 def the_sum():
     """The addition of the loop: its offset and register."""
-    return offset_of("v_add_u32_e32 v1, v1, v0"), "v1"
+    return offset_of(compile_c(LOOP), "v_add_u32_e32 v1, v1, v0"), "v1"
 
 
 def test_without_faults_the_sums_are_right():
@@ -80,11 +70,28 @@ def test_executions_are_counted_in_each_launch():
 
 
 def test_a_stored_byte():
-    offset = offset_of("global_store_dword")
+    offset = offset_of(compile_c(LOOP), "global_store_dword")
     want = right()
     want[1, 70] ^= 1 << 9
     found, _ = sums(Fault("k", offset, "store", bit=9, lane=6, wave=1, workgroup=(1, 0, 0)))
     np.testing.assert_array_equal(found, want)
+
+
+THROUGH_LDS = """
+KERNEL k(GLOBAL u32 *out, u32 n) {
+  SHARED(u32, room, 64);
+  room[ITEM ^ 1] = ITEM + n; BARRIER();
+  out[ITEM] = room[ITEM];
+}"""
+
+
+def test_a_byte_stored_in_lds():
+    fault = Fault("k", offset_of(compile_c(THROUGH_LDS), "ds_write"), "store", bit=12, lane=3)
+    out = np.zeros(64, np.uint32)
+    with stand_in(faults=[fault]) as s:
+        Device(RunOptions(engine="device")).load(compile_c(THROUGH_LDS))["k"][1, 64](out, 0)
+    np.testing.assert_array_equal(out, (np.arange(64) ^ 1) + np.where(np.arange(64) == 2, 1 << 12, 0))
+    assert s.faults.done == {fault: 1}
 
 
 def test_the_condition_code_and_a_scalar_register():
@@ -92,9 +99,13 @@ def test_the_condition_code_and_a_scalar_register():
     early = right()
     early[0, :64] = np.arange(64)
     one = {"execution": 1, "wave": 0, "workgroup": (0, 0, 0)}
-    np.testing.assert_array_equal(sums(Fault("k", offset_of("s_cmp_eq_u32 s3, 0"), "scc", **one))[0], early)
+    np.testing.assert_array_equal(
+        sums(Fault("k", offset_of(compile_c(LOOP), "s_cmp_eq_u32 s3, 0"), "scc", **one))[0], early
+    )
     early[0, :64] *= 2  # 3 turns left become 1
-    np.testing.assert_array_equal(sums(Fault("k", offset_of("s_add_i32 s3, s3, -1"), "s3", bit=1, **one))[0], early)
+    np.testing.assert_array_equal(
+        sums(Fault("k", offset_of(compile_c(LOOP), "s_add_i32 s3, s3, -1"), "s3", bit=1, **one))[0], early
+    )
 
 
 def test_a_fault_in_another_kernel_or_place_does_nothing():

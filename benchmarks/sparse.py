@@ -1,11 +1,12 @@
 """How quickly goldens of the sparse attention are made, printed: decode at 8 Ki by step, as source and as gfx950 code.
 
-Run by hand: `python benchmarks/sparse.py`. Lines of one thread count its processor time, the others wall time; a tie
-with torch compares lines of as many threads.
+Run by hand: `python benchmarks/sparse.py`. Lines of one thread count its processor time, the others wall time (of a
+machine without other work, then); the ratio to torch is that of lines of as many threads.
 """
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -37,7 +38,7 @@ REPEATS = 4
 STEPS = {"insert": "insert", "index": "scores", "select": "selection", "attend": "attend", "reduce": "reduce"}
 COLUMNS = (*STEPS.values(), "around")
 SCORES, ATTEND = "mfma_f8f6f4_16x16x128", "mfma_16x16x32_f8"
-EXP2, STAND_IN = "v_exp_f32", "v_rcp_f32"
+STAND_IN = "v_rcp_f32"
 
 Clock = Callable[[], float]
 Seconds = Counter[str]
@@ -78,6 +79,21 @@ class Way:
         job.run(runner, inputs)
         runner.seconds["around"] = self.clock() - start - runner.seconds.total()
         return runner.seconds
+
+
+def together_seconds(inputs: Inputs) -> float:
+    """Wall seconds of a process for each core, in which each runs the source of the whole job, as `gfx950 check` does
+    with several cases."""
+    context, times = multiprocessing.get_context("fork"), []
+    for _ in range(REPEATS):
+        workers = [context.Process(target=job.run, args=(Runner(), inputs)) for _ in range(CORES)]
+        start = time.perf_counter()
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        times.append(time.perf_counter() - start)
+    return min(times)
 
 
 def decode(rows: int) -> Inputs:
@@ -173,7 +189,7 @@ def kind_of(op: Op) -> str:
         return "matrix operands"
     if name.startswith(("load", "lds_")):
         return "loads and LDS"
-    return {EXP2: "exp2", "v_cvt_pk_fp8_f32": "P to E4M3"}.get(name, "the rest")
+    return {"v_exp_f32": "exp2", "v_cvt_pk_fp8_f32": "P to E4M3"}.get(name, "the rest")
 
 
 def source_parts(inputs: Inputs) -> dict[str, Seconds]:
@@ -215,24 +231,16 @@ def source_parts(inputs: Inputs) -> dict[str, Seconds]:
 
 
 def machine_parts(way: Way, inputs: Inputs) -> dict[str, Seconds]:
-    """The same of the machine: what goes when a native of nanoseconds stands in for one of its own."""
-
-    def without(name: str) -> Seconds:
-        with replaced(NATIVES, name, NATIVES[STAND_IN]):
-            launch._loaded.cache_clear()
-            seconds = way.seconds(inputs)
-        launch._loaded.cache_clear()
-        return seconds
-
-    whole = way.seconds(inputs)
-    parts = {
-        "matrix natives": {"scores": without(SCORES), "attend": without(ATTEND)},
-        "exp2": {"attend": without(EXP2)},
-    }
+    """Of the machine: what goes when a native of nanoseconds stands in for a step's matrix instructions, and the rest,
+    in which loads and exp2 cannot be told apart."""
     found: dict[str, Seconds] = {}
-    for step in ("scores", "attend"):
-        saved = {what: whole[step] - steps[step][step] for what, steps in parts.items() if step in steps}
-        found[step] = Counter(saved | {"the rest": whole[step] - sum(saved.values())})
+    whole = way.seconds(inputs)
+    for step, name in (("scores", SCORES), ("attend", ATTEND)):
+        with replaced(NATIVES, name, NATIVES[STAND_IN]):
+            launch._loaded.cache_clear()  # a loaded object knows its natives' addresses
+            rest = way.seconds(inputs)[step]
+        launch._loaded.cache_clear()
+        found[step] = Counter({"matrix natives": whole[step] - rest, "the rest": rest})
     return found
 
 
@@ -267,9 +275,10 @@ def print_rows(ways: Sequence[Way], rows: int) -> None:
         seconds = way.seconds(inputs)
         total = seconds.total()
         steps = "".join(f"{1e3 * seconds[step] / rows:>10.2f}" for step in COLUMNS)
-        print(f"{rows:>4}  {way.name:<21}{rows / total:>9.0f}{steps}{total / torches[way.threads]:>9.1f}")
+        print(f"{rows:>4}  {way.name:<22}{rows / total:>9.0f}{steps}{total / torches[way.threads]:>9.1f}")
+    print(f"{rows:>4}  {f'source, {CORES} processes':<22}{CORES * rows / together_seconds(inputs):>9.0f}")
     for threads, seconds_of in sorted(torches.items()):
-        print(f"{rows:>4}  {f'torch, {threads} thread(s)':<21}{rows / seconds_of:>9.0f}")
+        print(f"{rows:>4}  {f'torch, {threads} thread(s)':<22}{rows / seconds_of:>9.0f}")
 
 
 def print_parts(name: str, parts: dict[str, Seconds], rows: int) -> None:
@@ -281,11 +290,14 @@ def print_parts(name: str, parts: dict[str, Seconds], rows: int) -> None:
 def main() -> None:
     """Prints the table."""
     code_object = kernels.compiled().object
-    ways = [Way("source", None, 1), *(Way(f"gfx950, {n} thread(s)", code_object, n) for n in sorted({1, CORES}))]
+    ways = [
+        Way("source, 1 thread(s)", None, 1),
+        *(Way(f"gfx950, {n} thread(s)", code_object, n) for n in sorted({1, CORES})),
+    ]
     for way in ways:
         way.seconds(decode(1))  # compiles and translates
     print("decode at 8 Ki, one kv head, E4M3 cache; ms a token by step; last: times torch's float32")
-    print(f"rows  {'':<21}{'tokens/s':>9}{''.join(f'{step:>10}' for step in COLUMNS)}{'x torch':>9}")
+    print(f"rows  {'':<22}{'tokens/s':>9}{''.join(f'{step:>10}' for step in COLUMNS)}{'x torch':>9}")
     for rows in BATCHES:
         print_rows(ways, rows)
     inputs = decode(BATCHES[-1])

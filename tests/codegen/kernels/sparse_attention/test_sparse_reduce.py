@@ -4,32 +4,23 @@ from __future__ import annotations
 
 import functools
 
-import ml_dtypes
 import numpy as np
 import pytest
 
 from codegen.compile import compile_kernels
+from codegen.kernels.lanes import at, ld
 from codegen.kernels.sparse_attention import reduce
 from codegen.kernels.sparse_attention.launch import Runner, program
-from codegen.language import I32, Pointer, store, thread_id, trace
+from codegen.language import I32, Pointer, loop, store, thread_id, trace
 from codegen.language import kernel as declare
 from codegen.run_source import run_source
-from gfx950.arithmetic.native import NATIVES
 from gfx950.random_bits import bell, integers, uniform
-
-F32, BF16 = np.float32, ml_dtypes.bfloat16
-LOG2_E = F32(np.log2(np.e))
+from tests.codegen.kernels.sparse_attention.test_sparse_attend import BF16, F32, LOG2_E, exp2
 
 
 @functools.cache
 def compiled():
     return compile_kernels([program(kernel) for kernel in reduce.REDUCE])
-
-
-def exp2(x):
-    padded = np.zeros(-(-x.size // 64) * 64, np.uint32)
-    padded[: x.size] = np.ascontiguousarray(x, F32).view(np.uint32).ravel()
-    return NATIVES["v_exp_f32"](padded.reshape(-1, 1, 64)).reshape(-1)[: x.size].view(F32).reshape(x.shape)
 
 
 def fused(x, y, z):
@@ -156,9 +147,6 @@ def test_the_size_of_a_split_is_the_exact_rounded_up_quotient():
     out = np.zeros(ctx.size, np.int32)
 
     def body(a: Pointer, b: Pointer, out: Pointer, count: I32) -> None:
-        from codegen.kernels.lanes import at, ld
-        from codegen.language import loop
-
         @loop(0, count, 64)
         def _(i: I32) -> tuple:
             index = i + thread_id()

@@ -14,7 +14,6 @@ with its inverse; what lies outside is an IndexError, never another element.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -308,13 +307,6 @@ class KvCacheLayout:
         start = self.view_start("V")
         side = SIDES[byte // start % PAGE16_SIDES_PER_BLOCK]
         return self.element_at_view_byte(side, byte - self.view_start(side))
-
-    def elements(self, block: int) -> Iterator[Element]:
-        """Every element of a block: by side, then token, head and dim."""
-        for side in SIDES:
-            for token in range(SPARSE_BLOCK_SIZE):
-                for head in range(self.kv_heads):
-                    yield from (Element(side, block, token, head, dim) for dim in range(HEAD_DIM))
 
     def writer_slot(self, slot: int) -> int:
         """The slot as the writer is given it: rebased for a packed cache, else as it is."""

@@ -28,7 +28,9 @@ every_variant = pytest.mark.parametrize("layout", VARIANTS, ids=str)
 
 
 def all_elements(layout):
-    return [element for block in range(layout.blocks) for element in layout.elements(block)]
+    """By side, block, token, head and dim."""
+    indices = itertools.product("KV", range(layout.blocks), range(128), range(layout.kv_heads), range(128))
+    return [Element(*e) for e in indices]
 
 
 def views(layout):

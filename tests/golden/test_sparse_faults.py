@@ -244,6 +244,12 @@ def reduced_backwards(patch):
     patch.setattr(reduce, "loop", backwards)
 
 
+def neighbours_summed_first(patch):
+    """The weights of the splits meet in the other order."""
+    good = reduce.butterfly
+    patch.setattr(reduce, "butterfly", lambda x, offsets: good(x, offsets[::-1]))
+
+
 def product_and_sum_apart(patch):
     """The reduction that fuses does not."""
     patch.setitem(attend.REDUCERS, "hip", attend.REDUCERS["flydsl"])
@@ -414,6 +420,7 @@ FAULTS = {
     divided_by_the_sum: ("query_4", False),
     splits_of_another_chip: ("rows_128", True),
     reduced_backwards: ("query_4", False),
+    neighbours_summed_first: ("rows_64", False),
     product_and_sum_apart: ("query_4", False),
     product_and_sum_fused: ("flydsl", False),
     tail_block_first: ("page_edges", True),

@@ -26,7 +26,12 @@ BEYOND = "KERNEL beyond(GLOBAL u32 *out) { out[1 << 20] = 1; }"
 @pytest.mark.parametrize(
     ("layout", "name", "size", "places"),
     [
-        (PropertiesR0600, "hipDeviceProp_tR0600", 1472, {"gcnArchName": 1160, "totalGlobalMem": 288}),
+        (
+            PropertiesR0600,
+            "hipDeviceProp_tR0600",
+            1472,
+            {"gcnArchName": 1160, "totalGlobalMem": 288, "multiProcessorCount": 388},
+        ),
         (PropertiesR0000, "hipDeviceProp_tR0000", 792, {"gcnArchName": 396, "totalGlobalMem": 256}),
     ],
 )
@@ -41,12 +46,6 @@ def test_the_structures_are_laid_out_as_a_c_compiler_does(tmp_path, layout, name
     found = {f: tuple(map(int, line.split())) for f, line in zip(names, said[1:], strict=False)}
     assert found == {f: (getattr(layout, f).offset, getattr(layout, f).size) for f in names}
     assert {f: found[f][0] for f in places} == places, "what others measured of ROCm's headers"
-
-
-def test_the_two_declarations_have_the_same_fields():
-    """A field left out in the header as well as in the binding would go unnoticed; the totals above say none is."""
-    text = (SOURCES / "hip_abi.h").read_text()
-    assert all(f"{field[0]}" in text for layout in (PropertiesR0600, PropertiesR0000) for field in layout._fields_)
 
 
 # ---- finding the library ---------------------------------------------------------------------------------------------

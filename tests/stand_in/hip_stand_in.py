@@ -35,6 +35,7 @@ from emu.memory import Memory
 __all__ = ["INTERRUPTED", "SOURCES", "Fault", "StandIn", "build", "offset_of", "stand_in"]
 
 SOURCES = Path(__file__).parent
+RUNNING: list[StandIn] = []
 FOLDER = Path(tempfile.gettempdir()) / "gfx950-test-kernels"
 MACHINES = {"gfx950": 0x4F, "gfx942": 0x4C, "gfx90a": 0x3F}  # EF_AMDGPU_MACH [LLVM AMDGPUUsage]
 KINDS = ("memory", "module", "stream", "event")
@@ -147,7 +148,7 @@ class StandIn:
                 kernel, Geometry.of_blocks(one.grid, one.block), _arguments(kernel, one.kernarg), memory,
                 dynamic_lds=one.lds,
             )  # fmt: skip
-            self.faults.begin(kernel)
+            self.faults.begin(module.code, kernel)
             try:
                 module.machine(kernel, self.options).run(launch, self.options)
             finally:
@@ -209,6 +210,8 @@ def stand_in(
     see stand_in_faults; they need the numpy engine, which is taken then. without: see `build`. check_leaks: whether a
     body that ends well must have given everything back (AssertionError).
     """
+    if RUNNING:
+        raise RuntimeError("a stand-in is at work already, and one has one state")
     path = build(*without)
     library = _declared(ctypes.CDLL(str(path)))
     library.stand_in_reset()
@@ -225,9 +228,11 @@ def stand_in(
         patch.setenv("GFX950_HIP", str(path))
         for name in ("GFX950_DEVICE", "GFX950_ANY_DEVICE"):
             patch.delenv(name, raising=False)
+        RUNNING.append(one)
         try:
             yield one
             if check_leaks:
                 assert one.leaks() == {}, "the body did not give everything back"
         finally:
+            RUNNING.clear()
             library.stand_in_reset()

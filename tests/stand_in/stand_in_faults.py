@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
 
-from emu.code_object import load
+from emu.code_object import CodeObject, load
 from emu.kernel_metadata import Kernel
 from emu.numpy_machine import RunningWave
 from emu.observers import Observer
 from gfx950.isa.encoding import Decoded
 from gfx950.isa.text import listing
 
+LONGEST_INSTRUCTION = 20  # bytes: a scaled matrix instruction with its literal
 FIRST_ACCUMULATOR = 256  # its row among the vector registers
+WaveName: TypeAlias = tuple[int, ...]  # its workgroup and its number in it
 NAMED_SCALARS = {"vcc_lo": 106, "vcc_hi": 107, "m0": 124, "exec_lo": 126, "exec_hi": 127}
 
 
@@ -22,10 +25,12 @@ NAMED_SCALARS = {"vcc_lo": 106, "vcc_hi": 107, "m0": 124, "exec_lo": 126, "exec_
 class Fault:
     """One bit that is wrong.
 
-    kernel: its name. offset: bytes from the kernel's first instruction to the one after which the bit flips. register:
+    kernel: its name. offset: bytes from the kernel's first instruction (its symbol) to the one after which the bit
+    flips; where a branch to code elsewhere has taken that one's place, when the wave comes back behind it. register:
     "v3" or "a3" (with lane), "s3", "vcc_lo", "exec_lo", "m0", "scc"; or "store", for what the lane has just stored in
     global memory or LDS. bit: 0 to 31, of a store from its first byte on. execution: which one of a wave's, from
-    1; None for every one. wave, workgroup: of one wave only; None for all.
+    1; None for every one. wave, workgroup: of one wave only; None for all. launch: which one of the kernel, from 1;
+    None for every one.
     """
 
     kernel: str
@@ -36,12 +41,13 @@ class Fault:
     execution: int | None = None
     wave: int | None = None
     workgroup: tuple[int, int, int] | None = None
+    launch: int | None = None
 
-    def hits(self, one: RunningWave, offset: int, execution: int) -> bool:
-        """Whether the instruction that a wave has just run is the one, in the execution it is."""
+    def hits(self, one: RunningWave, execution: int, launch: int) -> bool:
+        """Whether this is the execution of the wave, and the launch, in which it strikes."""
         return (
-            self.offset == offset
-            and self.kernel == one.kernel.name
+            self.kernel == one.kernel.name
+            and self.launch in (None, launch)
             and self.execution in (None, execution)
             and self.wave in (None, one.index)
             and self.workgroup in (None, tuple(one.workgroup))
@@ -57,28 +63,65 @@ def offset_of(code_object: bytes, text: str, kernel: str | None = None) -> int:
     return [pc - found.entry for pc, line in lines if line.startswith(text)][-1]
 
 
+def _name(one: RunningWave) -> WaveName:
+    return (*one.workgroup, one.index)
+
+
+@dataclass
+class _Visit:
+    """A wave that left for code elsewhere instead of running an instruction. stores: the last ones it made there."""
+
+    place: int
+    faults: list[Fault]
+    stores: list[tuple[int, int, int]] = field(default_factory=list)
+
+
 @dataclass
 class Faults(Observer):
     """Puts faults into a run. done: how often each struck, by fault."""
 
     faults: tuple[Fault, ...]
     done: Counter[Fault] = field(default_factory=Counter)
-    _executions: Counter[tuple[int, tuple[int, ...], int]] = field(default_factory=Counter)
+    _launches: Counter[str] = field(default_factory=Counter)
+    _executions: Counter[tuple[int, WaveName]] = field(default_factory=Counter)
+    _visits: dict[WaveName, _Visit] = field(default_factory=dict)
+    _start: int = 0
 
-    def begin(self, kernel: Kernel) -> None:
+    def begin(self, code: CodeObject, kernel: Kernel) -> None:
         """A new launch: executions are counted from its start."""
         self._executions.clear()
+        self._visits.clear()
+        self._launches[kernel.name] += 1
+        self._start = code.symbols[kernel.name].address if kernel.name in code.symbols else kernel.entry
+
+    def before(self, one: RunningWave, decoded: Decoded) -> None:
+        """Strikes a wave that comes back from elsewhere."""
+        visit = self._visits.get(_name(one))
+        if visit is not None and 0 < decoded.pc - visit.place <= LONGEST_INSTRUCTION:
+            del self._visits[_name(one)]
+            one.wave.last_stores[:] = visit.stores
+            self._strike(one, visit.faults)
 
     def after(self, one: RunningWave, decoded: Decoded) -> None:
-        """Flips what is to be flipped after this instruction."""
-        offset = decoded.pc - one.kernel.entry
-        if not any(fault.offset == offset for fault in self.faults):
+        """Strikes after this instruction."""
+        visit = self._visits.get(_name(one))
+        if visit is not None:
+            visit.stores = list(one.wave.last_stores) or visit.stores
+        here = [fault for fault in self.faults if fault.offset == decoded.pc - self._start]
+        if not here:
             return
-        key = (decoded.pc, tuple(one.workgroup), one.index)
+        key = (decoded.pc, _name(one))
         self._executions[key] += 1
-        for fault in self.faults:
-            if fault.hits(one, offset, self._executions[key]) and flip(one, fault):
-                self.done[fault] += 1
+        launch = self._launches[one.kernel.name]
+        hitting = [fault for fault in here if fault.hits(one, self._executions[key], launch)]
+        if decoded.instruction.name in ("s_branch", "s_setpc_b64"):
+            self._visits[_name(one)] = _Visit(decoded.pc, hitting)
+        else:
+            self._strike(one, hitting)
+
+    def _strike(self, one: RunningWave, faults: list[Fault]) -> None:
+        for fault in faults:
+            self.done[fault] += flip(one, fault)
 
 
 def flip(one: RunningWave, fault: Fault) -> bool:

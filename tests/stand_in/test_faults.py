@@ -7,7 +7,9 @@ import pytest
 from hip_stand_in import Fault, offset_of, stand_in
 from kernel_builds import compile_c
 
+from emu.code_object import load
 from emu.dispatch import Device, RunOptions
+from gfx950.isa.text import assemble
 
 LOOP = """
 KERNEL k(GLOBAL u32 *out, u32 n) {
@@ -96,16 +98,59 @@ def test_a_byte_stored_in_lds():
 
 def test_the_condition_code_and_a_scalar_register():
     """A loop whose end is seen too early, and one whose counter says so."""
+    compare, count = (offset_of(compile_c(LOOP), text) for text in ("s_cmp_eq_u32 s3, 0", "s_add_i32 s3, s3, -1"))
+    one = {"execution": 1, "wave": 0, "workgroup": (0, 0, 0)}
     early = right()
     early[0, :64] = np.arange(64)
-    one = {"execution": 1, "wave": 0, "workgroup": (0, 0, 0)}
-    np.testing.assert_array_equal(
-        sums(Fault("k", offset_of(compile_c(LOOP), "s_cmp_eq_u32 s3, 0"), "scc", **one))[0], early
-    )
+    np.testing.assert_array_equal(sums(Fault("k", compare, "scc", **one))[0], early)
     early[0, :64] *= 2  # 3 turns left become 1
-    np.testing.assert_array_equal(
-        sums(Fault("k", offset_of(compile_c(LOOP), "s_add_i32 s3, s3, -1"), "s3", bit=1, **one))[0], early
-    )
+    np.testing.assert_array_equal(sums(Fault("k", count, "s3", bit=1, **one))[0], early)
+
+
+def test_one_launch_of_several():
+    offset, register = the_sum()
+    fault = Fault("k", offset, register, bit=20, lane=0, execution=4, launch=2)
+    out, found = np.zeros(64, np.uint32), []
+    with stand_in(faults=[fault]):
+        kernel = Device(RunOptions(engine="device")).load(compile_c(LOOP))["k"]
+        for _ in range(3):
+            kernel[1, 64](out, np.uint32(4))
+            found.append(int(out[0]))
+    assert found == [0, 1 << 20, 0]
+
+
+def displaced(code, offset):
+    """The kernel with the instruction of 4 bytes at an offset run elsewhere: in the padding behind the kernel."""
+    loaded = load(code)
+    k = loaded.kernel("k")
+    file_at = code.index(loaded.code_of(k).data) - loaded.code_of(k).address
+    place, room = k.entry + offset, k.entry + offset_of(code, "s_endpgm") + 4
+    moved = bytearray(code)
+    instruction = code[file_at + place : file_at + place + 4]
+    moved[file_at + place : file_at + place + 4] = assemble("s_branch there", place, {"there": room})
+    back = assemble("s_branch back", room + 4, {"back": place + 4})
+    moved[file_at + room : file_at + room + 8] = instruction + back
+    return bytes(moved)
+
+
+def test_an_instruction_that_runs_elsewhere_has_its_fault_when_the_wave_is_back():
+    """As in a kernel that was made to show its registers."""
+    offset, register = the_sum()
+    code = displaced(compile_c(LOOP), offset)
+    fault = Fault("k", offset, register, bit=20, lane=5, execution=2, wave=1, workgroup=(1, 0, 0))
+    for faults in ((), (fault,)):
+        out = np.zeros((2, 128), np.uint32)
+        with stand_in(faults=faults) as s:
+            Device(RunOptions(engine="device")).load(code)["k"][2, 128](out, np.uint32(4))
+        want = right()
+        want[1, 64 + 5] += (1 << 20) * len(faults)
+        np.testing.assert_array_equal(out, want)
+    assert s.faults.done == {fault: 1}
+
+
+def test_one_stand_in_at_a_time():
+    with stand_in(), pytest.raises(RuntimeError, match="a stand-in is at work already"), stand_in():
+        pass
 
 
 def test_a_fault_in_another_kernel_or_place_does_nothing():

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gfx950.formats import FORMATS
-from golden.compare import BLOCK, compare
+from golden.compare import compare
+from golden.patterns import BLOCK
 
 RNG = np.random.default_rng(7)
 

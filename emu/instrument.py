@@ -98,7 +98,8 @@ def instrumented(
     first = max(used.sgprs, launched_sgprs(chosen), chosen.descriptor.user_sgpr_count + 4)
     own = reserve(first, far, chosen.name)
     vgprs = _vgprs(chosen, used) if free_vgpr else None
-    dump = Dump(layout, own, used.vgprs if vgprs else None, buffer_address, used.indexed, used.skips)
+    free = used.vgprs if vgprs else None
+    dump = Dump(layout, own, free, buffer_address, chosen.entry, used.indexed, used.skips)
     run = loaded.code_of(chosen)
     displaced = decode(run.data, address, run.address)
     mode = max(chosen.descriptor.workitem_id, 2 if shape[2] > 1 else 1 if shape[1] > 1 else 0)

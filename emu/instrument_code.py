@@ -162,30 +162,26 @@ def _restored_ids(descriptor: KernelDescriptor) -> Iterator[str]:
 @dataclass(frozen=True)
 class Dump:
     """What the point's code needs to know. free: a VGPR that the kernel does not name, or None. buffer: the dump's
-    address. indexed, skips: see `emu.instrument_registers.Usage`."""
+    address. entry: the kernel's first instruction. indexed, skips: see `emu.instrument_registers.Usage`."""
 
     layout: Layout
     own: Reserved
     free: int | None
     buffer: int
+    entry: int
     indexed: bool
     skips: bool
 
 
 def add_point(code: Piece, dump: Dump, displaced: Decoded) -> None:
     """The code behind the branch at the point: counts, dumps when it is time, runs the displaced instruction."""
-    own = dump.own
-    code.add(
-        [
-            f"s_cselect_b32 s{own.scc}, 1, 0",
-            f"s_sub_u32 s{own.count}, s{own.count}, 1",
-            f"s_cmp_lg_u32 s{own.count}, 0",
-            "s_cbranch_scc1 back",
-            *_dump(dump),
-            "back:",
-        ]
-    )
-    _add_displaced(code, own, displaced)
+    count, scc = dump.own.count, dump.own.scc
+    code.add([f"s_cselect_b32 s{scc}, 1, 0", f"s_sub_u32 s{count}, s{count}, 1", f"s_cmp_lg_u32 s{count}, 0"])
+    over = len(code.data)
+    code.add("s_cbranch_scc1 0")
+    _add_dump(code, dump)
+    code.data[over : over + 2] = ((len(code.data) - over) // 4 - 1).to_bytes(2, "little")
+    _add_displaced(code, dump.own, displaced)
 
 
 class _Rows:
@@ -217,44 +213,53 @@ class _Rows:
         return f"offset:{(row - self.at) * ROW} {COHERENT}"
 
 
-def _dump(dump: Dump) -> Iterator[str]:
+def _add_dump(code: Piece, dump: Dump) -> None:
     """Everything into the buffer, under EXEC = -1; then all is as it was."""
     own, layout = dump.own, dump.layout
     lane, data = (0, 1) if dump.free is None else (dump.free, 0)
     rows = _Rows(own, lane)
+    code.add([*_begin(dump), *_base(dump), *_vectors(dump, rows), "s_waitcnt vmcnt(0)", f"v_mov_b32_e32 v{data}, 0"])
+    code.add_address(own.base, dump.entry)
+    code.add([*_scalars(dump, rows, data), *_lds(dump, rows, data), *rows.load(f"v{data}", layout.first_vgpr + data)])
+    if dump.free is None:
+        code.add(["s_waitcnt vmcnt(0)", *rows.load("v0", layout.first_vgpr)])
+    code.add(["s_waitcnt vmcnt(0) lgkmcnt(0)", f"s_mov_b32 m0, s{own.spare}", *_switches_back(dump)])
+    code.add([f"s_mov_b64 exec, {pair(own.exec)}", f"s_mov_b32 s{own.count}, 0", WAIT])
+
+
+def _begin(dump: Dump) -> Iterator[str]:
+    own = dump.own
     yield from ("s_waitcnt vmcnt(0) expcnt(0) lgkmcnt(0)", WAIT)
     yield f"s_getreg_b32 s{own.count}, hwreg(HW_REG_MODE)"  # the count is 0 now and free until the end
     yield from ["s_setvskip 0, 0"] * dump.skips
     yield from ["s_set_gpr_idx_off"] * dump.indexed
     yield from (f"s_mov_b64 {pair(own.exec)}, exec", "s_mov_b64 exec, -1", WAIT)
-    yield f"s_mov_b32 s{own.base}, 0x{dump.buffer & 0xFFFFFFFF:x}"
-    if dump.free is None:
-        yield from _save_v0(dump)
-    yield f"s_mov_b32 s{own.base + 1}, 0x{dump.buffer >> 32:x}"
+    yield from _save_v0(dump) if dump.free is None else ()
     yield f"s_mov_b32 s{own.spare}, m0"
+
+
+def _base(dump: Dump) -> Iterator[str]:
+    yield f"s_mov_b32 s{dump.own.base}, 0x{dump.buffer & 0xFFFFFFFF:x}"
+    yield f"s_mov_b32 s{dump.own.base + 1}, 0x{dump.buffer >> 32:x}"
+
+
+def _vectors(dump: Dump, rows: _Rows) -> Iterator[str]:
+    """Makes the VGPR of lane offsets, then stores all vector registers."""
+    lane, layout = rows.lane, dump.layout
     yield from (f"v_mbcnt_lo_u32_b32 v{lane}, -1, 0", f"v_mbcnt_hi_u32_b32 v{lane}, -1, v{lane}")
     yield f"v_lshlrev_b32_e32 v{lane}, 2, v{lane}"
     for number in range(dump.free is None, layout.vgprs):
         yield from rows.store(f"v{number}", layout.first_vgpr + number)
     for number in range(layout.agprs):
         yield from rows.store(f"a{number}", layout.first_agpr + number)
-    yield from _scalars(dump, rows, data)
-    if layout.lds:
-        yield from _lds(dump, rows, data)
-    yield from rows.load(f"v{data}", layout.first_vgpr + data)
-    if dump.free is None:
-        yield "s_waitcnt vmcnt(0)"
-        yield from rows.load("v0", layout.first_vgpr)
-    yield from ("s_waitcnt vmcnt(0) lgkmcnt(0)", f"s_mov_b32 m0, s{own.spare}")
-    yield from _switches_back(dump)
-    yield from (f"s_mov_b64 exec, {pair(own.exec)}", f"s_mov_b32 s{own.count}, 0", WAIT)
 
 
 def _save_v0(dump: Dump) -> Iterator[str]:
     """Stores v0 without the help of any VGPR: a buffer descriptor of stride 4 adds the lane by itself. [CDNA4 ISA table
     48, ADD_TID_ENABLE]"""
-    own = dump.own
-    yield f"s_mov_b32 s{own.base + 1}, 0x{dump.buffer >> 32 | 4 << 16:x}"
+    own, stride = dump.own, 4
+    yield f"s_mov_b32 s{own.base}, 0x{dump.buffer & 0xFFFFFFFF:x}"
+    yield f"s_mov_b32 s{own.base + 1}, 0x{dump.buffer >> 32 | stride << 16:x}"
     yield from (f"s_mov_b32 s{own.spare}, 0x{ALL_RECORDS:x}", f"s_mov_b32 s{own.spare + 1}, 0x{ADD_LANE:x}")
     offset = ROW * dump.layout.first_vgpr
     yield f"buffer_store_dword v0, off, s[{own.base}:{own.base + 3}], 0 offset:{offset} {COHERENT}"
@@ -262,25 +267,38 @@ def _save_v0(dump: Dump) -> Iterator[str]:
 
 
 def _scalars(dump: Dump, rows: _Rows, data: int) -> Iterator[str]:
-    """The rows of scalar registers, put together lane by lane in a VGPR that is in the dump already."""
+    """The rows of scalar registers, put together lane by lane in a VGPR that is in the dump already and 0 now.
+
+    The base holds the address of the kernel's first instruction, which goes into the first row too.
+    """
     own, layout = dump.own, dump.layout
-    reached = f"s{own.spare + 1}"
-    kept = [f"s{number}" for number in (own.exec, own.exec + 1, own.spare, own.scc, own.count)]
-    special = [reached, "vcc_lo", "vcc_hi", *kept]
+    kept = [f"s{number}" for number in (own.exec, own.exec + 1, own.spare, own.scc, own.count, own.base, own.base + 1)]
+    special = [f"s{own.spare + 1}", "vcc_lo", "vcc_hi", *kept]
     named = [f"s{number}" for number in range(layout.sgprs)]
-    yield f"s_mov_b32 {reached}, 0x{REACHED:x}"
-    for row, registers in enumerate((special, named[:LANES], named[LANES:])):
+    yield f"s_mov_b32 s{own.spare + 1}, 0x{REACHED:x}"
+    yield from _row(special, data)
+    yield from _base(dump)
+    rows.at = 0
+    yield from rows.store(f"v{data}", 0)
+    for row, registers in enumerate((named[:LANES], named[LANES:]), 1):
         yield from ("s_waitcnt vmcnt(0)", f"v_mov_b32_e32 v{data}, 0")
-        yield from (f"v_writelane_b32 v{data}, {register}, {lane}" for lane, register in enumerate(registers))
-        yield from ("s_nop 7", *rows.store(f"v{data}", row))
+        yield from (*_row(registers, data), *rows.store(f"v{data}", row))
+
+
+def _row(registers: list[str], data: int) -> Iterator[str]:
+    """Scalar registers into the lanes of a VGPR."""
+    yield from (f"v_writelane_b32 v{data}, {register}, {lane}" for lane, register in enumerate(registers))
+    yield "s_nop 7"
 
 
 def _lds(dump: Dump, rows: _Rows, data: int) -> Iterator[str]:
     """LDS, a row at a time, in a loop: the VGPR of lane offsets walks through LDS and the buffer."""
+    if not dump.layout.lds:
+        return
     left, step = f"s{dump.own.spare + 1}", f"v_add_u32_e32 v{rows.lane}, 0x{ROW:x}, v{rows.lane}"
     yield from ("s_waitcnt vmcnt(0)", *rows.to(dump.layout.first_lds), "s_mov_b32 m0, -1", f"s_mov_b32 {left}, 0")
     yield from ("lds:", f"ds_read_b32 v{data}, v{rows.lane}", "s_waitcnt lgkmcnt(0)")
-    yield from (*rows.store(f"v{data}", rows.at), "s_waitcnt vmcnt(0)", step)
+    yield from (*rows.store(f"v{data}", dump.layout.first_lds), "s_waitcnt vmcnt(0)", step)
     yield from (f"s_addk_i32 {left}, 1", f"s_cmp_lg_u32 {left}, 0x{dump.layout.lds // ROW:x}", "s_cbranch_scc1 lds")
     yield f"v_subrev_u32_e32 v{rows.lane}, 0x{dump.layout.lds:x}, v{rows.lane}"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -12,11 +13,13 @@ import numpy.typing as npt
 from emu.code_object import CodeObject, load
 from emu.errors import CodeObjectError
 from emu.kernel_metadata import Kernel
-from emu.wave import Wave
 from gfx950.isa.mode_registers import MODE
 from gfx950.isa.operand_codes import EXEC, M0, VCC
 from gfx950.isa.text import listing
 from gfx950.lanes import LANES
+
+if TYPE_CHECKING:
+    from emu.numpy_machine import RunningWave
 
 Words = npt.NDArray[np.uint32]
 
@@ -24,7 +27,9 @@ SGPRS = 102  # that a program can name
 ARCHITECTED_VGPRS = 256
 ROW = 4 * LANES  # bytes: one word for each lane
 REACHED = 0x950D0E01  # the first word of a dump that a wave has written
-SPECIAL = ("reached", "vcc_lo", "vcc_hi", "exec_lo", "exec_hi", "m0", "scc", "mode")  # lanes of the first row
+SPECIAL = (  # lanes of the first row
+    "reached", "vcc_lo", "vcc_hi", "exec_lo", "exec_hi", "m0", "scc", "mode", "entry_lo", "entry_hi",
+)  # fmt: skip
 SCALAR_ROWS = 1 + -(-SGPRS // LANES)  # the special registers, then the SGPRs
 
 INDEXING, SKIPPING = 27, 28  # bits of MODE
@@ -166,7 +171,8 @@ class Registers:
     """A wave's registers before an instruction.
 
     reached: whether the wave got there; if not, all else is 0. vgprs: uint32 (n, 64), agprs: uint32 (m, 64), sgprs:
-    uint32 (k,), as many as the kernel's code names. vcc, exec: 64 bits. lds: uint8.
+    uint32 (k,), as many as the kernel's code names. vcc, exec: 64 bits. entry: the address of the kernel's first
+    instruction where it ran. lds: uint8.
     """
 
     reached: bool
@@ -178,6 +184,7 @@ class Registers:
     m0: int
     scc: int
     mode: int
+    entry: int
     lds: npt.NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, np.uint8))
 
     def differences(self, other: Registers) -> list[str]:
@@ -211,12 +218,14 @@ def read_registers(data: bytes | npt.NDArray[np.uint8], layout: Layout) -> Regis
         m0=word["m0"],
         scc=word["scc"],
         mode=word["mode"],
+        entry=word["entry_lo"] | word["entry_hi"] << 32,
         lds=raw[ROW * layout.first_lds : layout.nbytes],
     )
 
 
-def registers_of(wave: Wave, layout: Layout) -> Registers:
+def registers_of(one: RunningWave, layout: Layout) -> Registers:
     """The same registers of a wave on the numpy engine, for an observer."""
+    wave = one.wave
     scalars = [int(word) for word in wave.sgprs]
     return Registers(
         reached=True,
@@ -228,5 +237,6 @@ def registers_of(wave: Wave, layout: Layout) -> Registers:
         m0=scalars[M0],
         scc=int(wave.scc_bit),
         mode=int(wave.hardware[MODE]),
+        entry=one.kernel.entry,
         lds=wave.lds[: layout.lds].copy(),
     )

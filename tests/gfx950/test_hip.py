@@ -486,10 +486,22 @@ def test_what_a_launch_cannot_have(chip):
                 k.launch(grid, block, b"")
         with pytest.raises(HipError, match=r"hipModuleLaunchKernel failed with 9 \(hipErrorInvalidConfiguration\)"):
             k.launch((1, 1, 1), (64, 32, 1), bytes(20))
-        with pytest.raises(HipError, match=r"hipModuleLaunchKernel failed with 1 \(hipErrorInvalidValue\)"):
-            k.launch((1, 1, 1), (64, 1, 1), bytes(19))
+        for grid, kernarg in (((1, 1, 1), bytes(19)), ((1, 1, 1), b""), ((1, 0, 1), bytes(20))):
+            with pytest.raises(HipError, match=r"hipModuleLaunchKernel failed with 1 \(hipErrorInvalidValue\)"):
+                k.launch(grid, (64, 1, 1), kernarg)
+        assert hip.launched == [], "none of these is blamed later"
     with pytest.raises(ValueError, match="the module was given back already"):
         k.launch((1, 1, 1), (64, 1, 1), bytes(20))
+
+
+def test_a_kernel_without_arguments(chip):
+    s, hip = chip
+    with hip.load(compile_c("KERNEL nothing(void) { }")) as module:
+        module.function("nothing").launch((1, 1, 1), (64, 1, 1), b"")
+        hip.synchronize()
+        with pytest.raises(HipError, match=r"failed with 701 \(hipErrorLaunchOutOfResources\)"):
+            module.function("nothing").launch((1, 1, 1), (64, 1, 1), bytes(8))
+    assert [one.kernarg for one in s.launches] == [b"", bytes(8)]
 
 
 def test_a_kernel_s_failure_shows_where_the_device_is_waited_for_with_its_name(chip):

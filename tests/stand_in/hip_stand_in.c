@@ -13,7 +13,7 @@
 
 enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_CONFIGURATION = 9, INVALID_POINTER = 17,
        INVALID_DIRECTION = 21, NO_DEVICE = 100, INVALID_DEVICE = 101, INVALID_IMAGE = 200, NO_BINARY = 209,
-       INVALID_HANDLE = 400, NOT_FOUND = 500, NOT_READY = 600, ILLEGAL_ADDRESS = 700, LAUNCH_FAILURE = 719,
+       INVALID_HANDLE = 400, NOT_FOUND = 500, NOT_READY = 600, ILLEGAL_ADDRESS = 700, OUT_OF_RESOURCES = 701, LAUNCH_FAILURE = 719,
        NOT_SUPPORTED = 801, UNKNOWN = 999 };
 enum { INTERRUPTED = -2 }; /* do what was asked, then raise SIGINT, as a user does who presses Ctrl-C meanwhile */
 
@@ -32,6 +32,7 @@ static const struct { int number; const char *name, *text; } ERRORS[] = {
   {NOT_FOUND, "hipErrorNotFound", "named symbol not found (stand-in)"},
   {NOT_READY, "hipErrorNotReady", "not ready (stand-in)"},
   {ILLEGAL_ADDRESS, "hipErrorIllegalAddress", "illegal memory access (stand-in)"},
+  {OUT_OF_RESOURCES, "hipErrorLaunchOutOfResources", "out of resources for the launch (stand-in)"},
   {LAUNCH_FAILURE, "hipErrorLaunchFailure", "launch failure (stand-in)"},
   {NOT_SUPPORTED, "hipErrorNotSupported", "not supported (stand-in)"},
   {UNKNOWN, "hipErrorUnknown", "unknown error (stand-in)"},
@@ -338,17 +339,15 @@ int hipEventDestroy(void *event) {
 }
 #endif
 
-/* A code object has no length beside it: it ends where its last section, segment or header table does. */
+/* A code object has no length beside it. HIP's own rule: it ends with whatever begins last, a section or the table of
+   their headers; segments do not count. */
 static size_t elf_bytes(const unsigned char *image) {
   const Elf64_Ehdr *h = (const void *)image;
-  size_t end = h->e_shoff + (size_t)h->e_shnum * h->e_shentsize, last_one;
   const Elf64_Shdr *s = (const void *)(image + h->e_shoff);
+  size_t begin = h->e_shoff, size = (size_t)h->e_shnum * h->e_shentsize;
   for (int i = 0; i < h->e_shnum; i++)
-    if (s[i].sh_type != SHT_NOBITS && (last_one = s[i].sh_offset + s[i].sh_size) > end) end = last_one;
-  const Elf64_Phdr *p = (const void *)(image + h->e_phoff);
-  for (int i = 0; i < h->e_phnum; i++)
-    if ((last_one = p[i].p_offset + p[i].p_filesz) > end) end = last_one;
-  return end;
+    if (s[i].sh_offset > begin) begin = s[i].sh_offset, size = s[i].sh_type == SHT_NOBITS ? 0 : s[i].sh_size;
+  return begin + size;
 }
 static int has_kernel(const Module *m, const char *name) {
   const Elf64_Ehdr *h = (const void *)m->image;
@@ -412,12 +411,12 @@ int hipModuleLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz,
   if (parameters || !extra) return said(NOT_SUPPORTED); /* HIP has both ways; only the finished block is used here */
   if ((uintptr_t)extra[0] != 1 || (uintptr_t)extra[2] != 2 || (uintptr_t)extra[4] != 3) return said(INVALID_VALUE);
   const unsigned sizes[7] = {gx, gy, gz, bx, by, bz, lds};
-  for (int i = 0; i < 6; i++) if (!sizes[i]) return said(INVALID_CONFIGURATION);
+  for (int i = 0; i < 6; i++) if (!sizes[i]) return said(INVALID_VALUE);
   if ((uint64_t)bx * by * bz > 1024) return said(INVALID_CONFIGURATION);
   if (pending) END(SUCCESS); /* what is queued behind a failed launch does not run */
   int status = callback ? callback(f->module->image, f->module->bytes, f->name, sizes, extra[1],
                                    *(const size_t *)extra[3], current) : LAUNCH_FAILURE;
-  if (status == INVALID_VALUE) return said(status); /* the launch itself was wrong; what the kernel did shows later */
+  if (status == INVALID_VALUE || status == OUT_OF_RESOURCES) return said(status); /* the launch itself was wrong; what the kernel did shows later */
   if (status == INTERRUPTED) raise(SIGINT); else pending = status;
   END(SUCCESS);
 }

@@ -39,11 +39,8 @@ RUNNING: list[StandIn] = []
 FOLDER = Path(tempfile.gettempdir()) / "gfx950-test-kernels"
 MACHINES = {"gfx950": 0x4F, "gfx942": 0x4C, "gfx90a": 0x3F}  # EF_AMDGPU_MACH [LLVM AMDGPUUsage]
 KINDS = ("memory", "module", "stream", "event")
-INVALID_VALUE, ILLEGAL_ADDRESS, LAUNCH_FAILURE, INTERRUPTED = 1, 700, 719, -2
-FIRST_OWN_REGION, LAST_OWN_REGION = (
-    0x8000,
-    0xF000,
-)  # of the emulator's own buffers: the stand-in's device memory lies below
+INVALID_VALUE, ILLEGAL_ADDRESS, OUT_OF_RESOURCES, LAUNCH_FAILURE, INTERRUPTED = 1, 700, 701, 719, -2
+FIRST_OWN_REGION, LAST_OWN_REGION = 0x8000, 0xF000  # of the emulator's own buffers; the device's lie below
 
 Callback = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p, ctypes.POINTER(ctypes.c_uint), ctypes.c_void_p,
@@ -141,6 +138,8 @@ class StandIn:
         explicit = [a for a in kernel.arguments if not a.hidden]
         if len(one.kernarg) < max((a.offset + a.size for a in explicit), default=0):
             return INVALID_VALUE
+        if one.kernarg and not explicit and kernel.has_metadata:
+            return OUT_OF_RESOURCES  # as HIP has it
         memory = self._device.memory
         mapped = self._mapped(memory)
         try:

@@ -394,16 +394,6 @@ def test_a_buffer_whose_first_copy_fails_is_given_back(chip):
     assert s.leaks() == {}
 
 
-def test_the_stand_in_itself_finds_leaks_and_stores_beyond():
-    with pytest.raises(AssertionError, match="did not give everything back"), stand_in():
-        Hip().allocate(8)
-    with stand_in(check_leaks=False) as s:
-        Hip().allocate(8)
-        [(host, nbytes)] = s.allocations().values()
-        ctypes.memset(host + nbytes, 0, 1)
-        assert s.leaks() == {"memory": 1, "damage": 1}
-
-
 # ---- streams and events ----------------------------------------------------------------------------------------------
 
 

@@ -102,6 +102,19 @@ static Memory *owner(uint64_t address, size_t bytes) {
   }
   return NULL;
 }
+/* `count` regions of the device's address space, the first ones behind the last taken that nobody has. */
+static uint64_t fresh(uint64_t count) {
+  for (int tries = 0; tries < 2; tries++, region = FIRST_REGION)
+    for (uint64_t first = region; first + count <= LAST_REGION; first++) {
+      Thing *t = things;
+      for (; t; t = t->next) {
+        uint64_t begin = ((Memory *)t)->address / REGION, bytes = ((Memory *)t)->bytes;
+        if (t->kind == MEMORY && begin < first + count && first < begin + (bytes + REGION - 1) / REGION) break;
+      }
+      if (!t) { region = first + count; return first; }
+    }
+  return 0;
+}
 static int intact(const Memory *m) {
   for (int i = 0; i < GUARD; i++)
     if (m->host[i - GUARD] != CANARY || m->host[m->bytes + i] != CANARY) return 0;
@@ -145,6 +158,7 @@ int stand_in_allocation(int index, uint64_t *address, uint64_t *host, uint64_t *
 void stand_in_callback(Callback chosen) { callback = chosen; }
 void stand_in_devices(int count) { devices = count; }
 void stand_in_capacity(uint64_t bytes) { capacity = bytes; }
+void stand_in_region(uint64_t number) { region = number; }
 void stand_in_pending(int status) { pending = status; }
 void stand_in_architecture(const char *name, unsigned mach) {
   snprintf(architecture, sizeof architecture, "%s", name);
@@ -236,10 +250,10 @@ int hipMalloc(void **pointer, size_t bytes) {
   if (!host || !m) { free(host); free(m); return said(OUT_OF_MEMORY); }
   memset(host, CANARY, bytes + 2 * GUARD);
   memset(host + GUARD, GARBAGE, bytes);
-  uint64_t regions = (bytes + REGION - 1) / REGION;
-  if (region + regions > LAST_REGION) region = FIRST_REGION;
-  m->address = region * REGION, m->bytes = bytes, m->host = host + GUARD, m->device = current;
-  region += regions, used += bytes;
+  uint64_t first = fresh((bytes + REGION - 1) / REGION);
+  if (!first) { free(host); free(m); return said(OUT_OF_MEMORY); }
+  m->address = first * REGION, m->bytes = bytes, m->host = host + GUARD, m->device = current;
+  used += bytes;
   add(&m->thing, MEMORY);
   *pointer = (void *)(uintptr_t)m->address;
   END(SUCCESS);

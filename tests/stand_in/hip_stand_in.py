@@ -188,6 +188,7 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
     library.stand_in_callback.argtypes = [Callback]
     library.stand_in_allocation.argtypes = [ctypes.c_int, *[ctypes.POINTER(ctypes.c_uint64)] * 3]
     library.stand_in_capacity.argtypes = [ctypes.c_uint64]
+    library.stand_in_region.argtypes = [ctypes.c_uint64]
     library.stand_in_architecture.argtypes = [ctypes.c_char_p, ctypes.c_uint]
     library.stand_in_fail.argtypes = [ctypes.c_char_p, ctypes.c_int, ctypes.c_int, ctypes.c_int]
     return library

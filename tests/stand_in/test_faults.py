@@ -148,11 +148,6 @@ def test_an_instruction_that_runs_elsewhere_has_its_fault_when_the_wave_is_back(
     assert s.faults.done == {fault: 1}
 
 
-def test_one_stand_in_at_a_time():
-    with stand_in(), pytest.raises(RuntimeError, match="a stand-in is at work already"), stand_in():
-        pass
-
-
 def test_a_fault_in_another_kernel_or_place_does_nothing():
     offset, register = the_sum()
     for fault in (Fault("other", offset, register), Fault("k", offset + 2, register)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,7 +27,16 @@ _MACHINERY = {
     str(Path(gfx950.isa.registry.__file__).resolve()),
     str(Path(sys.modules["contextlib"].__file__ or "").resolve()),
 }
-_ACTIVE: list[Tracer] = []
+
+
+class _Active(threading.local):
+    """The tracers of the kernels that this thread is tracing, the innermost last."""
+
+    def __init__(self) -> None:
+        self.tracers: list[Tracer] = []
+
+
+_ACTIVE = _Active()
 _MEMORY_PLACES = ("lds", "global", "scalar_memory")
 _STATE_PLACES = ("scc", "pc", "m0")
 
@@ -241,9 +251,9 @@ def _shown(file: str) -> str:
 
 def current() -> Tracer:
     """The tracer of the kernel being traced. Raises RuntimeError outside of one."""
-    if not _ACTIVE:
+    if not _ACTIVE.tracers:
         raise RuntimeError("the kernel language works inside a kernel only: write @kernel(...) and call trace(kernel)")
-    return _ACTIVE[-1]
+    return _ACTIVE.tracers[-1]
 
 
 def trace(kernel: Any) -> Program:
@@ -251,11 +261,11 @@ def trace(kernel: Any) -> Program:
     if not hasattr(kernel, "function"):
         raise TypeError(f"trace takes what @kernel(block=...) makes of a function, got {kernel!r}")
     tracer = Tracer(kernel.attributes.get("exact", False))
-    _ACTIVE.append(tracer)
+    _ACTIVE.tracers.append(tracer)
     try:
         returned = kernel.function(*(_argument(tracer, index, a) for index, a in enumerate(kernel.arguments)))
     finally:
-        _ACTIVE.pop()
+        _ACTIVE.tracers.pop()
     if returned is not None:
         raise TypeError(f"kernel {kernel.name} returns {returned!r}; a kernel returns nothing: store its results")
     for where, what in tracer.pending.items():

@@ -148,7 +148,9 @@ class KvCacheLayout:
     blocks: int | None = None
 
     def __post_init__(self) -> None:
-        _check_cache(self.format, kv_heads=self.kv_heads, blocks=self.blocks)
+        if not isinstance(self.packed, bool):
+            raise TypeError(f"packed is {self.packed!r}, a {type(self.packed).__name__}; give True or False")
+        _check_cache(self, "kv_heads", "blocks")
 
     # ---- sizes
 
@@ -337,7 +339,7 @@ class IndexKeyLayout:
     blocks: int | None = None
 
     def __post_init__(self) -> None:
-        _check_cache(self.format, blocks=self.blocks)
+        _check_cache(self, "blocks")
 
     def byte(self, block: int, token: int, dim: int) -> int:
         """The first byte of an element. Raises IndexError for an index outside."""
@@ -356,6 +358,8 @@ class IndexKeyLayout:
 
 def _whole(what: str, value: int) -> int:
     try:
+        if isinstance(value, bool):
+            raise TypeError
         return operator.index(value)
     except TypeError:
         raise TypeError(f"{what} {value!r} is a {type(value).__name__}; give a whole number") from None
@@ -381,12 +385,17 @@ def _block_of_cache(block: int, blocks: int | None) -> int:
     return _within("block", block, blocks, f"a cache of {_counted(blocks, 'block')}")
 
 
-def _check_cache(format: str, **counts: int | None) -> None:
-    if format not in ITEM_BYTES:
-        raise ValueError(f"format {format!r}: a page-16 cache is {' or '.join(ITEM_BYTES)}")
-    for name, count in counts.items():
-        if count is not None and _whole(name, count) < 1:
+def _check_cache(layout: KvCacheLayout | IndexKeyLayout, *counts: str) -> None:
+    """Checks a layout's format and counts, which become Python's integers: a numpy one of 32 bits would wrap."""
+    if layout.format not in tuple(ITEM_BYTES):
+        raise ValueError(f"format {layout.format!r}: a page-16 cache is {' or '.join(ITEM_BYTES)}")
+    for name in counts:
+        count = getattr(layout, name)
+        if count is None and name == "blocks":
+            continue
+        if _whole(name, count) < 1:
             raise ValueError(f"{name} is {count}; give 1 or more")
+        object.__setattr__(layout, name, _whole(name, count))
 
 
 def _counted(count: int, what: str) -> str:

@@ -31,6 +31,7 @@ _NUMBER = r"-?(?:0x[0-9a-f]+|\d+)"
 _ELEMENT = re.compile(rf"(K|V|index)((?: ?\[(?:block|token|slot|head|dim) {_NUMBER}\])+)")
 _INDEX = re.compile(rf"\[(\w+) ({_NUMBER})\]")
 _PLACE = re.compile(rf"(?:(K|V|index) )?(?:(page|flattened page) ({_NUMBER}) )?(?:head ({_NUMBER}) )?byte ({_NUMBER})")
+LONGEST_NUMBER = 1000  # characters; Python shows no whole number of more than 4300 digits
 _FORMS = "an element as K[block 3][token 17][head 0][dim 5] or V[slot 401][dim 5], a place as 'V page 54 byte 0x123'"
 
 
@@ -159,6 +160,8 @@ def _index_keys(layout: KvCacheLayout) -> IndexKeyLayout:
 
 
 def _number(text: str) -> int:
+    if len(text) > LONGEST_NUMBER:
+        raise ValueError(f"the number {text[:16]}... has {len(text)} characters; give one of at most {LONGEST_NUMBER}")
     return int(text, 16 if "0x" in text else 10)
 
 

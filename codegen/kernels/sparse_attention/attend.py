@@ -50,6 +50,7 @@ THREADS = WAVES * LANES
 MAX_PARTS = 1 << 26  # splits of all sequences: m and l are addressed by 32 bits
 MAX_CONTEXT = 1 << 24  # tokens: what the division into splits is exact for
 COMPUTE_UNITS = 256  # of an MI355X
+FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 RECOMMENDED = rule(
     "sparse_attention.recommended_splits",
@@ -242,7 +243,7 @@ def attend(
     _check_numbers(len(q), splits, scale)
     scales = _scales(k, min(len(k), len(v)), k_scale, v_scale)
     chosen = _kernel(scales, p)
-    if reduce not in REDUCERS:
+    if reduce not in tuple(REDUCERS):
         raise ValueError(f"there is no reduce {reduce!r}; there are {', '.join(REDUCERS)}")
     sequences = len(q)
     o = np.zeros((sequences, splits, GROUP, HEAD_DIM), np.uint16)
@@ -273,6 +274,8 @@ def _scales(k: NDArray[Any], pages: int, k_scale: object, v_scale: object) -> tu
     for name, array in arrays.items():
         if array.ndim == 2 and len(array) < pages:
             raise ValueError(f"{name} has {len(array)} pages; expected at least {pages}, those of the cache")
+        if array.ndim == 1 and not 0 < array[0] < np.inf:
+            raise ValueError(f"{name}[0] is {array[0]}; expected a positive finite number")
     return tuple(arrays.values())
 
 
@@ -327,3 +330,5 @@ def _check_numbers(sequences: int, splits: int, scale: object) -> None:
         raise ValueError(f"{sequences} sequences in {splits} splits; expected at most {MAX_PARTS} splits in all")
     if isinstance(scale, bool) or not isinstance(scale, int | float | np.integer | np.floating):
         raise TypeError(f"scale is {scale!r}, a {type(scale).__name__}; expected a number")
+    if not -FLOAT32_MAX <= scale <= FLOAT32_MAX:
+        raise ValueError(f"scale is {scale}; expected a finite number that float32 holds")

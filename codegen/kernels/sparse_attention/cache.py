@@ -29,6 +29,8 @@ VIEWS = rule(
     "Dense planes are looked for first; else the whole cache, where it is contiguous, is taken for a packed one.",
 )
 
+LARGEST_SLOT = (1 << 62) - 1  # whose double is an int64
+
 
 def _torch() -> ModuleType:
     try:
@@ -165,8 +167,10 @@ def minimax_m3_rebase_slots_to_page16(
     """
     torch = _torch()
     _check_tensor("slots", slots, (torch.int64,), 0)
-    if isinstance(block_size, bool) or not isinstance(block_size, int) or block_size < 1:
-        raise ValueError(f"block_size is {block_size!r}; expected a positive whole number")
+    if isinstance(block_size, bool) or not isinstance(block_size, int) or not 1 <= block_size <= LARGEST_SLOT:
+        raise ValueError(f"block_size is {block_size!r}; expected a positive whole number, at most {LARGEST_SLOT}")
+    if slots.device.type == "cpu" and slots.numel() and int(slots.max()) > LARGEST_SLOT:
+        raise ValueError(f"slots has {int(slots.max())}; expected at most {LARGEST_SLOT}, which int64 doubles")
     start = torch.div(slots, block_size, rounding_mode="floor") * block_size
     return _written(torch.where(slots < 0, slots, slots + start), "slots", out)
 

@@ -276,7 +276,8 @@ def insert_kv(
     packed = _check_pages(k, v, kv_heads)
     _check_rows(key, value, slots, kv_heads)
     _check_slots(slots, len(k) // kv_heads * ASM_PAGE_SIZE, packed)
-    if scaling not in SCALINGS:
+    _check_apart({"k": k, "v": v}, key=key, value=value, slots=slots, k_scale=k_scale, v_scale=v_scale)
+    if scaling not in tuple(SCALINGS):
         raise ValueError(f"scaling is {scaling!r}; expected {' or '.join(map(repr, SCALINGS))}")
     v_memory, v_first = _v_memory(k, v, kv_heads)
     counts = np.int32(len(slots)), np.int32(kv_heads), np.int32(v_first)
@@ -314,11 +315,15 @@ def insert_kv_per_token(
     _check_slots(slots, stored, packed=False)
     for name, scale in (("k_scale", k_scale), ("v_scale", v_scale)):
         check_array(name, scale, np.float32, (kv_heads, None))
+        _check_writable(name, scale)
         if not stored <= scale.shape[1] < 1 << 31 or scale.shape != k_scale.shape:
             raise ValueError(
                 f"{name} has shape {scale.shape}; expected ({kv_heads}, at least {stored}), one for k_scale and"
                 f" v_scale: the cache holds {stored} tokens"
             )
+    _check_apart({"k": k, "v": v}, key=key, value=value, slots=slots, k_scale=k_scale, v_scale=v_scale)
+    _check_apart({"k_scale": k_scale, "v_scale": v_scale}, key=key, value=value, slots=slots)
+    _check_apart({"k_scale": k_scale}, v_scale=v_scale)
     counts = np.int32(len(slots)), np.int32(kv_heads), np.int32(0), np.int32(k_scale.shape[1])
     grid = -(-len(slots) // ROWS), kv_heads
     runner.launch(insert_kv_fp8_per_token, grid, [key, value, k, v, slots, k_scale, v_scale, *counts])
@@ -335,6 +340,7 @@ def insert_index(
     check_array("index_k", index_k, np.uint8, (len(slots), INDEX_DIM))
     _check_reach("index_k", index_k)
     _check_slots(slots, len(index_cache) * SPARSE_BLOCK_SIZE, packed=False)
+    _check_apart({"index_cache": index_cache}, index_k=index_k, slots=slots)
     grid = -(-len(slots) // ROWS), 1
     runner.launch(insert_index_keys, grid, [index_k, index_cache, slots, np.int32(len(slots))])
 
@@ -379,6 +385,14 @@ def _v_memory(k: NDArray[Any], v: NDArray[Any], kv_heads: int) -> tuple[NDArray[
 def _check_writable(name: str, array: NDArray[Any]) -> None:
     if not array.flags.writeable:
         raise ValueError(f"{name} is read-only; it is written in place")
+
+
+def _check_apart(written: dict[str, NDArray[Any]], **others: NDArray[Any] | None) -> None:
+    """Refuses arrays in the memory of those that are written: workgroups run in any order, so the bits would too."""
+    for name, array in written.items():
+        for other, given in others.items():
+            if isinstance(given, np.ndarray) and np.may_share_memory(array, given):
+                raise ValueError(f"{other} shares memory with {name}, which is written; pass {other}.copy()")
 
 
 def _check_rows(key: NDArray[Any], value: NDArray[Any], slots: NDArray[Any], kv_heads: int) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from math import ceil
 
 import numpy as np
 
 from codegen.kernels.sparse_attention import kernels
-from codegen.kernels.sparse_attention.launch import Array
+from codegen.kernels.sparse_attention.launch import Array, check_whole
 from codegen.kernels.sparse_attention.rows import Rows
 from codegen.kernels.sparse_attention.score import COLUMNS, score_block_width, score_blocks
 from codegen.kernels.sparse_attention.select import select_blocks
@@ -19,7 +20,15 @@ from codegen.kernels.sparse_attention.shapes import (
     TABLE_WIDTH,
     TOPK,
 )
-from codegen.kernels.sparse_attention.tensors import e4m3_bytes, integers, torch, writable
+from codegen.kernels.sparse_attention.table import check_count
+from codegen.kernels.sparse_attention.tensors import (
+    check_tensor,
+    e4m3_bytes,
+    integers,
+    lengths,
+    torch,
+    writable,
+)
 
 __all__ = [
     "aiter_indexer_unsupported_reason",
@@ -29,6 +38,7 @@ __all__ = [
     "score_block_width",
 ]
 
+E4M3 = (torch.float8_e4m3fn, torch.uint8)
 INDEX_DTYPES = ("fp8", "fp8_e4m3")
 
 
@@ -106,7 +116,9 @@ def pa_sparse_block_score_decode(
     bound that the score buffer was sized for; 0 for the longest request. Raises ValueError for limits and shapes that
     are not kept, TypeError for dtypes.
     """
-    rows = _uniform(seq_lens, query_len)
+    shape = check_tensor("iq", iq, E4M3, (None, None, None)).shape
+    rows = _uniform(seq_lens, query_len, shape[0], f"iq has shape {tuple(shape)}")
+    check_count("max_seq_len", max_seq_len, 0)
     if max_seq_len:
         _check_bound(rows, max_seq_len)
     forced = init_blocks, local_blocks
@@ -130,22 +142,25 @@ def pa_sparse_block_score_prefill(
     """As pa_sparse_block_score_decode for ragged rows: request r has rows cu_seqlens_q[r] to cu_seqlens_q[r + 1], and
     the last of them is its newest token. cu_seqlens_q: int32 [requests + 1] from 0. max_query_len, max_seq_len: bounds,
     at least 1."""
-    lens = integers("seq_lens", seq_lens, (None,))
+    lens = lengths("seq_lens", seq_lens, (None,))
     offsets = integers("cu_seqlens_q", cu_seqlens_q, (len(lens) + 1,))
-    rows = _ragged(offsets, lens)
+    rows = _ragged(offsets, lens, check_tensor("iq", iq, E4M3, (None, None, None)).shape[0])
     for name, value, most in (
         ("max_query_len", max_query_len, np.diff(offsets).max(initial=0)),
         ("max_seq_len", max_seq_len, lens.max(initial=0)),
     ):
+        check_whole(name, value)
         if len(rows) and value < max(1, most):
             raise ValueError(f"{name} is {value}, and a request has {most}; pass a bound that holds for all of them")
     _score("pa_sparse_block_score_prefill", iq, kv, score, block_table, rows, (init_blocks, local_blocks), engine)
 
 
-def _ragged(offsets: Array, lens: Array) -> Rows:
+def _ragged(offsets: Array, lens: Array, count: int) -> Rows:
     counts = np.diff(offsets)
     if offsets[0] != 0 or (counts < 0).any():
         raise ValueError(f"cu_seqlens_q is {offsets.tolist()}; expected offsets that start at 0 and never fall")
+    if offsets[-1] != count:
+        raise ValueError(f"cu_seqlens_q ends at {offsets[-1]}, and iq has {count} rows; expected one a query token")
     request = np.repeat(np.arange(len(lens), dtype=np.int32), counts)
     token = np.arange(len(request), dtype=np.int32) - offsets[request]
     return Rows.prefill(request, lens[request] - counts[request] + token)
@@ -221,9 +236,12 @@ def pa_sparse_block_topk(
             f"{SPARSE_BLOCK_SIZE} tokens in {PAGES_PER_SPARSE_BLOCK} pages"
         )
     if num_valid_pages is None:
-        rows = _uniform(seq_lens, query_len)
+        shape = check_tensor("score", score, (torch.float32,), (None, None, None)).shape
+        rows = _uniform(seq_lens, query_len, shape[1], f"score has shape {tuple(shape)}")
     else:
         rows = _given_rows(num_valid_pages, row_req_id, kv_lens)
+    check_count("num_kv_heads", num_kv_heads, 1)
+    check_count("max_seq_len", max_seq_len, 0)
     _check_bound(rows, max_seq_len)
     scores = writable("score", score, torch.float32, (None, len(rows), None))
     _check_width(scores, max_seq_len)
@@ -231,6 +249,7 @@ def pa_sparse_block_topk(
     sequences = len(rows) * num_kv_heads
     table = writable("sparse_bt", sparse_bt, torch.int32, (sequences, TABLE_WIDTH))
     ctx = writable("sparse_ctx", sparse_ctx, torch.int32, (sequences,))
+    _check_apart(("topk_idx", topk), ("sparse_bt", table), ("sparse_ctx", ctx))
     selection = select_blocks(
         kernels.runner(engine),
         np.ascontiguousarray(scores),
@@ -242,10 +261,22 @@ def pa_sparse_block_topk(
     topk[...], table[...], ctx[...] = selection.topk, selection.table, selection.ctx
 
 
-def _uniform(seq_lens: torch.Tensor, query_len: int) -> Rows:
+def _uniform(seq_lens: torch.Tensor, query_len: int, count: int, what: str) -> Rows:
+    """The rows of decode requests; `count`, what a tensor has of them, is compared before any is made."""
+    check_whole("query_len", query_len)
     if query_len < 1:
         raise ValueError(f"query_len is {query_len}; a decode request has 1 row or more")
-    return Rows.decode(integers("seq_lens", seq_lens, (None,)), query_len)
+    lens = lengths("seq_lens", seq_lens, (None,))
+    if len(lens) * query_len != count:
+        expected = len(lens) * query_len
+        raise ValueError(f"{what}; expected {expected} rows: {len(lens)} requests of query_len {query_len}")
+    return Rows.decode(lens, query_len)
+
+
+def _check_apart(*outputs: tuple[str, Array]) -> None:
+    for (one, a), (other, b) in combinations(outputs, 2):
+        if np.shares_memory(a, b):
+            raise ValueError(f"{one} and {other} share memory, and both are written; pass buffers of their own")
 
 
 def _given_rows(counts: torch.Tensor, row_req_id: torch.Tensor | None, kv_lens: torch.Tensor | None) -> Rows:

@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 
 from codegen.kernels.sparse_attention.shapes import SPARSE_BLOCK_SIZE
 
+LARGEST = (1 << 31) - 1  # int32
+
 
 @dataclass(frozen=True)
 class Rows:
@@ -29,11 +31,17 @@ class Rows:
     @classmethod
     def decode(cls, seq_lens: NDArray[np.int32], query_len: int) -> Rows:
         """`query_len` rows a request, the last of which is its newest token."""
-        number = np.arange(len(seq_lens) * query_len, dtype=np.int32)
-        request, token = number // np.int32(query_len), number % np.int32(query_len)
-        return cls(request, np.maximum(seq_lens[request] - np.int32(query_len) + token + np.int32(1), np.int32(0)))
+        request, token = np.divmod(np.arange(len(seq_lens) * query_len), query_len)
+        return cls(_int32(request), _int32(np.maximum(seq_lens[request].astype(np.int64) - query_len + token + 1, 0)))
 
     @classmethod
-    def prefill(cls, query_req_id: NDArray[np.int32], query_abs_pos: NDArray[np.int32]) -> Rows:
+    def prefill(cls, query_req_id: NDArray[np.signedinteger], query_abs_pos: NDArray[np.signedinteger]) -> Rows:
         """Rows with their request and position; a negative position sees nothing."""
-        return cls(query_req_id.astype(np.int32), np.maximum(query_abs_pos.astype(np.int32) + 1, 0).astype(np.int32))
+        before = np.minimum(query_abs_pos.astype(np.int64), LARGEST)
+        return cls(_int32(query_req_id), _int32(np.maximum(before + 1, 0)))
+
+
+def _int32(numbers: NDArray[np.signedinteger]) -> NDArray[np.int32]:
+    """The numbers, those beyond int32 as the largest or least there is: refused like them where rows are checked."""
+    clipped: NDArray[np.int32] = np.clip(numbers, -LARGEST - 1, LARGEST).astype(np.int32)
+    return clipped

@@ -9,9 +9,11 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any, ClassVar
 
+import numpy as np
+
+from codegen.kernels.sparse_attention.launch import Array, check_whole
 from codegen.kernels.sparse_attention.metadata import (
     MiniMaxM3SparseAiterPADecodeMetadata,
-    MiniMaxM3SparseAiterPAPrefillMetadata,
     MiniMaxM3SparseMetadata,
     Split,
     get_forward_context,
@@ -29,9 +31,11 @@ from codegen.kernels.sparse_attention.sparse_pa import (
     minimax_m3_sparse_attn_prefill_aiter,
     minimax_m3_sparse_block_page_stride,
 )
-from codegen.kernels.sparse_attention.tensors import check_tensor, integers, torch
+from codegen.kernels.sparse_attention.table import check_count
+from codegen.kernels.sparse_attention.tensors import check_tensor, integers, lengths, torch
 
 CACHE_DTYPES = ("auto", "bfloat16", "fp8", "fp8_e4m3")  # auto is the model's own, bfloat16
+INTEGERS = (torch.int32, torch.int64)
 
 Table = tuple[torch.Tensor, torch.Tensor]
 MaybeTable = tuple[torch.Tensor | None, torch.Tensor | None]
@@ -85,8 +89,10 @@ class MiniMaxM3SparseAiterPAMetadataBuilder:
         self.kv_cache_spec = kv_cache_spec
         self.layer_names = layer_names
         self.reorder_batch_threshold = decode_threshold(vllm_config)
-        blocks = -(-vllm_config.model_config.max_model_len // kv_cache_spec.block_size)
-        shape = (vllm_config.scheduler_config.max_num_seqs, blocks)
+        length, seqs = vllm_config.model_config.max_model_len, vllm_config.scheduler_config.max_num_seqs
+        for name, value in (("max_model_len", length), ("max_num_seqs", seqs)):
+            check_count(name, value, 1)
+        shape = (seqs, -(-length // kv_cache_spec.block_size))
         self.page16_block_table_buffer = torch.empty(shape, dtype=torch.int32, device=device)
 
     def build(
@@ -100,19 +106,25 @@ class MiniMaxM3SparseAiterPAMetadataBuilder:
         Raises AssertionError for a block table larger than the buffer, ValueError as `split_decodes_and_prefills`.
         """
         common = common_attn_metadata
+        check_count("num_reqs", common.num_reqs, 0)
         offsets = integers("query_start_loc_cpu", common.query_start_loc_cpu, (common.num_reqs + 1,))
         split = split_decodes_and_prefills(offsets.tolist(), common.num_actual_tokens, self.reorder_batch_threshold)
-        page16 = self._rebase(common.block_table_tensor)
+        _check_common(common, offsets)
+        slots = minimax_m3_rebase_slots_to_page16(common.slot_mapping)
+        prefill = None if split.num_prefills == 0 else prefill_metadata(common, split)
+        page16 = self._rebase(common.block_table_tensor)  # last of all: an error leaves the buffer as it is
+        if prefill is not None:
+            prefill.page16_block_table = page16[split.num_decodes :]
         return MiniMaxM3SparseMetadata(
             seq_lens=common.seq_lens,
             max_seq_len=common.max_seq_len,
-            slot_mapping=minimax_m3_rebase_slots_to_page16(common.slot_mapping),
+            slot_mapping=slots,
             num_actual_tokens=common.num_actual_tokens,
             num_decodes=split.num_decodes,
             num_decode_tokens=split.num_decode_tokens,
             num_prefills=split.num_prefills,
             num_prefill_tokens=split.num_prefill_tokens,
-            prefill=_prefill(common, split, page16),
+            prefill=prefill,
             decode=_decode(common, split, page16),
         )
 
@@ -131,6 +143,7 @@ def decode_threshold(vllm_config: Any) -> int:
     """How many query tokens a decode request may have: 1, and those that speculation adds."""
     speculative = getattr(vllm_config, "speculative_config", None)
     tokens = getattr(speculative, "num_speculative_tokens", None) or 0
+    check_count("num_speculative_tokens", tokens, 0)
     return 1 + (2 if getattr(speculative, "parallel_drafting", False) else 1) * int(tokens)
 
 
@@ -143,12 +156,14 @@ def _decode(common: Any, split: Split, page16: torch.Tensor) -> MiniMaxM3SparseA
     )
 
 
-def _prefill(common: Any, split: Split, page16: torch.Tensor) -> MiniMaxM3SparseAiterPAPrefillMetadata | None:
-    if split.num_prefills == 0:
-        return None
-    metadata = prefill_metadata(common, split)
-    metadata.page16_block_table = page16[split.num_decodes :]
-    return metadata
+def _check_common(common: Any, offsets: Array) -> None:
+    """Refuses requests whose offsets, lengths and block tables are not as many, or whose offsets differ."""
+    if not np.array_equal(integers("query_start_loc", common.query_start_loc, offsets.shape), offsets):
+        raise ValueError("query_start_loc and query_start_loc_cpu differ; pass the same offsets in both")
+    lengths("seq_lens", common.seq_lens, (common.num_reqs,))
+    table = check_tensor("block_table_tensor", common.block_table_tensor, (torch.int32,), (None, None))
+    if len(table) < common.num_reqs:
+        raise ValueError(f"block_table_tensor has {len(table)} rows for {common.num_reqs} requests; expected one each")
 
 
 # ---- the layer -------------------------------------------------------------------------------------------------------
@@ -176,6 +191,7 @@ class MiniMaxM3SparseAiterPAImpl:
     ) -> None:
         if kv_cache_dtype not in CACHE_DTYPES:
             raise ValueError(f"kv_cache_dtype is {kv_cache_dtype!r}; expected one of {', '.join(CACHE_DTYPES)}")
+        check_whole("topk_blocks", topk_blocks)
         if not 1 <= topk_blocks <= TOPK or sparse_block_size != SPARSE_BLOCK_SIZE:
             raise ValueError(
                 f"the layer selects {topk_blocks} blocks of {sparse_block_size} tokens; the kernels take 1 to {TOPK} "
@@ -212,7 +228,8 @@ class MiniMaxM3SparseAiterPAImpl:
 
         Without a metadata dict in the forward context (a profiling run) the output is returned as it is.
         Raises NotImplementedError for several kv heads without an emitted table, RuntimeError for an emitted table over
-        a cache whose sides do not share blocks, AssertionError for metadata or buffers that are missing.
+        a cache whose sides do not share blocks, AssertionError for metadata or buffers that are missing, ValueError and
+        TypeError for those that do not fit; the output is then as it was.
         """
         by_layer = get_forward_context().attn_metadata
         if not isinstance(by_layer, dict):
@@ -224,21 +241,36 @@ class MiniMaxM3SparseAiterPAImpl:
                 f"num_kv_heads is {self.num_kv_heads} and the layer has no sparse_bt_buffer: a table built here would "
                 "address the cache of one head. Let the indexer's top-k emit the page table, or run one kv head a rank"
             )
-        k_cache, v_cache = layer.get_aiter_sparse_pa_kv_cache()
+        k_cache, v_cache = _pair("get_aiter_sparse_pa_kv_cache()", layer.get_aiter_sparse_pa_kv_cache())
         if emitted[0] is not None:
             _check_stride(k_cache, v_cache)
         heads = (-1, self.num_heads, self.head_size)
         tokens, nd = batch.num_actual_tokens, batch.num_decode_tokens
-        q, out = query[:tokens].view(heads), output[:tokens].view(heads)
+        _check_counts(batch)
+        q = self._rows_of("query", query, tokens).view(heads)
+        out = self._rows_of("output", output, tokens).view(heads)
+        held = torch.empty_strided(out.shape, out.stride(), dtype=out.dtype).copy_(out)  # until both sides are done
         common: dict[str, Any] = {**asdict(self.choices), **self._scales(layer)}
         if batch.num_decodes > 0:
             _check_context(layer, *emitted)
-            table = decode_sparse_table or (None, None) if emitted[0] is None else self._rows(emitted, 0, nd)
-            self._decode(batch, layer, q[:nd], (k_cache, v_cache), out[:nd], table, common)
+            counted = (None, None) if decode_sparse_table is None else _pair("decode_sparse_table", decode_sparse_table)
+            table = counted if emitted[0] is None else self._rows(emitted, 0, nd)
+            self._decode(batch, layer, q[:nd], (k_cache, v_cache), held[:nd], table, common)
         if batch.num_prefills > 0:
             table = self._rows(emitted, nd, tokens)
-            self._prefill(batch, layer, q[nd:], (k_cache, v_cache), out[nd:], table, common)
+            self._prefill(batch, layer, q[nd:], (k_cache, v_cache), held[nd:], table, common)
+        out.copy_(held)
         return output
+
+    def _rows_of(self, name: str, tensor: torch.Tensor, tokens: int) -> torch.Tensor:
+        """The first rows of the query or the output."""
+        rows, width = check_tensor(name, tensor, (torch.bfloat16,)), self.num_heads * self.head_size
+        if rows.dim() not in (2, 3) or len(rows) < tokens or rows[:1].numel() not in (0, width):
+            raise ValueError(
+                f"{name} has shape {tuple(rows.shape)}; expected at least {tokens} rows, the metadata's"
+                f" num_actual_tokens, of {self.num_heads} heads of {self.head_size}"
+            )
+        return rows[:tokens]
 
     def _scales(self, layer: Any) -> dict[str, Any]:
         if not self.use_fp8_kv:
@@ -267,7 +299,7 @@ class MiniMaxM3SparseAiterPAImpl:
         minimax_m3_sparse_attn_decode_aiter(
             q,
             *cache,
-            layer.topk_indices_buffer[:, : batch.num_decode_tokens, :],
+            _selected(layer, 0, batch.num_decode_tokens),
             d.block_table,
             d.seq_lens,
             self.num_kv_heads,
@@ -300,7 +332,7 @@ class MiniMaxM3SparseAiterPAImpl:
         minimax_m3_sparse_attn_prefill_aiter(
             q,
             *cache,
-            layer.topk_indices_buffer[:, batch.num_decode_tokens : batch.num_actual_tokens, :],
+            _selected(layer, batch.num_decode_tokens, batch.num_actual_tokens),
             p.block_table,
             p.query_req_id,
             p.query_abs_pos,
@@ -315,6 +347,9 @@ class MiniMaxM3SparseAiterPAImpl:
 
 def _batch(attn_metadata: dict[str, object], layer: Any) -> MiniMaxM3SparseMetadata:
     """The layer's metadata, checked to be ours, and its selection to be there."""
+    for name in ("layer_name", "get_aiter_sparse_pa_kv_cache"):
+        if not hasattr(layer, name):
+            raise AttributeError(f"the layer, a {type(layer).__name__}, has no {name}; the attention reads it")
     if layer.layer_name not in attn_metadata:
         raise KeyError(f"the forward context has no metadata of layer {layer.layer_name!r}, only {list(attn_metadata)}")
     batch = attn_metadata[layer.layer_name]
@@ -323,9 +358,33 @@ def _batch(attn_metadata: dict[str, object], layer: Any) -> MiniMaxM3SparseMetad
             f"the metadata of layer {layer.layer_name!r} is a {type(batch).__name__}; expected a "
             "MiniMaxM3SparseMetadata (vllm_adapter.sparse_metadata makes one of vLLM's)"
         )
-    if layer.topk_indices_buffer is None:
+    if getattr(layer, "topk_indices_buffer", None) is None:
         raise AssertionError(f"layer {layer.layer_name!r} has no topk_indices_buffer; run its indexer first")
     return batch
+
+
+def _check_counts(batch: MiniMaxM3SparseMetadata) -> None:
+    """Refuses sides that are not the batch: rows of neither would be left out."""
+    names = ("num_decodes", "num_decode_tokens", "num_prefills", "num_prefill_tokens", "num_actual_tokens")
+    for name in names:
+        check_count(f"the metadata's {name}", getattr(batch, name), 0)
+    sides = (batch.num_decodes, batch.num_decode_tokens), (batch.num_prefills, batch.num_prefill_tokens)
+    tokens = sum(count for requests, count in sides if requests)
+    if tokens != batch.num_actual_tokens:
+        text = ", ".join(f"{name} {getattr(batch, name)}" for name in names)
+        raise ValueError(f"the metadata has {text}; expected the tokens of both sides to be num_actual_tokens")
+
+
+def _selected(layer: Any, first: int, stop: int) -> torch.Tensor:
+    """The layer's selection of some rows."""
+    buffer = check_tensor("topk_indices_buffer", layer.topk_indices_buffer, INTEGERS, (None, None, None))
+    return buffer[:, first:stop, :]
+
+
+def _pair(name: str, value: Any) -> Table:
+    if not isinstance(value, tuple | list) or len(value) != 2:
+        raise TypeError(f"{name} is a {type(value).__name__}; expected two tensors")
+    return value[0], value[1]
 
 
 def _check_context(layer: Any, table: torch.Tensor | None, context: torch.Tensor | None) -> None:

@@ -9,7 +9,7 @@ from numbers import Real
 import numpy as np
 
 from codegen.kernels.sparse_attention import kernels
-from codegen.kernels.sparse_attention.attend import attend, get_recommended_splits
+from codegen.kernels.sparse_attention.attend import FLOAT32_MAX, attend, get_recommended_splits
 from codegen.kernels.sparse_attention.cache import (
     aiter_sparse_pa_kv_cache,
     minimax_m3_rebase_block_table_to_page16,
@@ -19,7 +19,7 @@ from codegen.kernels.sparse_attention.cache import (
 )
 from codegen.kernels.sparse_attention.insert import insert_index
 from codegen.kernels.sparse_attention.job import scales_by_page
-from codegen.kernels.sparse_attention.launch import Array
+from codegen.kernels.sparse_attention.launch import Array, check_whole
 from codegen.kernels.sparse_attention.rows import Rows
 from codegen.kernels.sparse_attention.shapes import (
     ASM_PAGE_SIZE,
@@ -30,7 +30,15 @@ from codegen.kernels.sparse_attention.shapes import (
     PAGES_PER_SPARSE_BLOCK,
 )
 from codegen.kernels.sparse_attention.table import build_table
-from codegen.kernels.sparse_attention.tensors import bf16_bits, check_tensor, e4m3_bytes, integers, torch, writable
+from codegen.kernels.sparse_attention.tensors import (
+    bf16_bits,
+    check_tensor,
+    e4m3_bytes,
+    integers,
+    lengths,
+    torch,
+    writable,
+)
 from gfx950.evidence import Evidence, rule
 
 __all__ = [
@@ -96,14 +104,15 @@ def minimax_m3_build_sparse_block_table_decode(
     TypeError and ValueError as `table.build_table`.
     """
     topk = _selection(topk_idx)
-    lens = integers("seq_lens", seq_lens, (None,))
-    rows = _decode_rows(lens, decode_query_len)
-    if len(topk) != len(rows):
+    lens = lengths("seq_lens", seq_lens, (None,))
+    if isinstance(decode_query_len, bool) or not isinstance(decode_query_len, int) or decode_query_len < 1:
+        raise ValueError(f"decode_query_len is {decode_query_len!r}; expected a whole number from 1 on")
+    if len(topk) != len(lens) * decode_query_len:
         raise AssertionError(
             f"topk_idx has {len(topk)} rows for {len(lens)} requests of decode_query_len {decode_query_len}; expected "
-            f"{len(rows)}: a row a query token. A ragged batch goes through the prefill function"
+            f"{len(lens) * decode_query_len}: a row a query token. A ragged batch goes through the prefill function"
         )
-    return _built(topk, block_table, rows, block_page_stride, engine)
+    return _built(topk, block_table, Rows.decode(lens, decode_query_len), block_page_stride, engine)
 
 
 def minimax_m3_build_sparse_block_table_prefill(
@@ -133,12 +142,6 @@ def _selection(topk_idx: torch.Tensor) -> Array:
     return np.ascontiguousarray(topk[0])
 
 
-def _decode_rows(seq_lens: Array, decode_query_len: int) -> Rows:
-    if isinstance(decode_query_len, bool) or not isinstance(decode_query_len, int) or decode_query_len < 1:
-        raise ValueError(f"decode_query_len is {decode_query_len!r}; expected a whole number from 1 on")
-    return Rows.decode(seq_lens, decode_query_len)
-
-
 def _prefill_rows(query_req_id: torch.Tensor, query_abs_pos: torch.Tensor) -> Rows:
     request = integers("query_req_id", query_req_id, (None,))
     return Rows.prefill(request, integers("query_abs_pos", query_abs_pos, (len(request),)))
@@ -164,6 +167,10 @@ def minimax_m3_insert_index_cache(
     or int64 [tokens], block * 128 + offset: never rebased, for a block of this cache has one side. Raises ValueError
     for other shapes and for slots that are not in the cache or taken twice, TypeError for other dtypes.
     """
+    given = {"index_k": index_k, "index_cache": index_cache, "index_slot_mapping": index_slot_mapping}
+    for name, tensor in given.items():
+        if not isinstance(tensor, torch.Tensor):
+            raise TypeError(f"{name} is a {type(tensor).__name__}; expected a torch tensor")
     if index_k.numel() == 0 or index_cache.numel() == 0:
         return
     _check_index_shapes(index_k, index_cache, index_slot_mapping)
@@ -296,6 +303,7 @@ class _Attend:
         self.k, self.v = pages(k_cache, v_cache)
         if k_cache.shape[1] != kv_heads:
             raise ValueError(f"k_cache has {k_cache.shape[1]} kv heads; expected num_kv_heads, {kv_heads}")
+        _check_sides(k_cache, v_cache)
         self.k_scale, self.v_scale = _scales(scales, k_cache, v_cache)
 
     def needs_table(self, names: tuple[str, str], table: torch.Tensor | None, ctx: torch.Tensor | None) -> bool:
@@ -337,12 +345,23 @@ class _Attend:
 
 def _check_heads(q: torch.Tensor, kv_heads: int) -> tuple[int, int, int]:
     """The shape of q and the output."""
+    check_whole("num_kv_heads", kv_heads)
     shape = tuple(check_tensor("q", q, (torch.bfloat16,), (None, None, None)).shape)
     if shape[2] != HEAD_DIM:
         raise ValueError(f"q has heads of {shape[2]} dims; expected a head_dim of {HEAD_DIM}")
     if shape[1] != kv_heads * GROUP:
         raise ValueError(f"q has {shape[1]} heads for {kv_heads} kv heads; expected {kv_heads * GROUP}, {GROUP} each")
     return shape[0], shape[1], shape[2]
+
+
+def _check_sides(k_cache: torch.Tensor, v_cache: torch.Tensor) -> None:
+    """Refuses views of which the stride of a block's pages would be guessed wrong."""
+    k, v = k_cache.shape[0], v_cache.shape[0]
+    if v != k and (v != k - PAGES_PER_SPARSE_BLOCK or k % (PAGES_PER_SPARSE_BLOCK * PAGE16_SIDES_PER_BLOCK)):
+        raise ValueError(
+            f"k_cache has {k} pages and v_cache {v}; expected as many (dense planes), or a multiple of 16 and"
+            f" {PAGES_PER_SPARSE_BLOCK} fewer (a packed cache): pass both views of aiter_sparse_pa_kv_cache whole"
+        )
 
 
 # ---- scales ----------------------------------------------------------------------------------------------------------
@@ -366,7 +385,11 @@ def _scales(scales: tuple[Scale, Scale], k_cache: torch.Tensor, v_cache: torch.T
 def _scale(name: str, scale: Scale, k_cache: torch.Tensor, v_cache: torch.Tensor) -> Array | None:
     if scale is None:
         return None
+    if isinstance(scale, bool):
+        raise TypeError(f"{name} is {scale}, a bool; expected a number, or a torch tensor of float32")
     if isinstance(scale, Real):
+        if not 0 < scale <= FLOAT32_MAX:
+            raise ValueError(f"{name} is {scale}; expected a positive finite number that float32 holds")
         return np.array([scale], np.float32)
     numbers = check_tensor(name, scale, (torch.float32,))
     return numbers.reshape(1).numpy() if numbers.numel() == 1 else _per_token(name, numbers, k_cache, v_cache)

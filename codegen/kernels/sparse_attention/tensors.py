@@ -17,7 +17,7 @@ except ImportError as error:
         name="torch",
     ) from error
 
-__all__ = ["bf16_bits", "check_tensor", "e4m3_bytes", "integers", "torch", "writable"]
+__all__ = ["bf16_bits", "check_tensor", "e4m3_bytes", "integers", "lengths", "torch", "writable"]
 
 Array = NDArray[Any]
 Shape = Sequence[int | None]
@@ -81,6 +81,26 @@ def e4m3_bytes(name: str, tensor: object, shape: Shape) -> Array:
     return _bits(check_tensor(name, tensor, (torch.float8_e4m3fn, torch.uint8), shape).contiguous())
 
 
+def _overlaps(tensor: torch.Tensor) -> bool:
+    """Whether a dimension does not step over the ones of smaller strides."""
+    reach = 0
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size > 1:
+            if stride <= reach:
+                return True
+            reach += stride * (size - 1)
+    return False
+
+
+def lengths(name: str, tensor: object, shape: Shape) -> Array:
+    """As `integers`, of which none is negative."""
+    array = integers(name, tensor, shape)
+    wrong = np.flatnonzero(array < 0)
+    if wrong.size:
+        raise ValueError(f"{name}[{wrong[0]}] is {array[wrong[0]]}; expected a length: 0 or more tokens")
+    return array
+
+
 def _bits(tensor: torch.Tensor) -> Array:
     bits = tensor.view(torch.uint16 if tensor.element_size() == 2 else torch.uint8).numpy()
     assert isinstance(bits, np.ndarray)
@@ -88,6 +108,14 @@ def _bits(tensor: torch.Tensor) -> Array:
 
 
 def writable(name: str, tensor: object, dtype: torch.dtype, shape: Shape) -> Array:
-    """A view to store into, of any strides: what is written is in the tensor. bfloat16 is seen as uint16."""
+    """A view to store into, of any strides: what is written is in the tensor. bfloat16 is seen as uint16.
+
+    Raises as `check_tensor`, and ValueError for a tensor whose elements share memory.
+    """
     checked = check_tensor(name, tensor, (dtype,), shape)
+    if checked.numel() and _overlaps(checked):
+        raise ValueError(
+            f"{name} has shape {tuple(checked.shape)} and strides {checked.stride()}, so that its elements share memory"
+            f" and it cannot be written; pass {name}.contiguous()"
+        )
     return _bits(checked) if dtype is torch.bfloat16 else checked.numpy()

@@ -132,6 +132,7 @@ def other_cache(dtype):
 
 
 EMITTED = {"sparse_bt_buffer": ints(3, 128), "sparse_ctx_buffer": ints(3)}
+PREFILL_ONLY = {"num_decodes": 0, "num_decode_tokens": 0, "num_prefill_tokens": 3}
 QUARTER = torch.zeros((4, 2, 128, 64), dtype=BF16)
 
 
@@ -209,7 +210,7 @@ ERRORS = [
     ("prefill lengths without a table", lambda: prefill(sparse_ctx=ints(1)), ValueError, "without sparse_bt"),
     (
         "an emitted table without lengths, prefill only",
-        lambda: forward(layer_changes={"sparse_bt_buffer": ints(3, 128)}, metadata_changes={"num_decodes": 0}),
+        lambda: forward(layer_changes={"sparse_bt_buffer": ints(3, 128)}, metadata_changes=PREFILL_ONLY),
         ValueError,
         "sparse_bt is given without sparse_ctx",
     ),

@@ -36,6 +36,7 @@ COMMANDS = {
     ),
     "disasm": ("emu.commands:disasm", "Print the kernels and instructions of any gfx950 code object."),
     "run": ("emu.commands:run", "Run a kernel of any gfx950 code object on this CPU."),
+    "diff": ("golden.diff_commands:diff", "Run a kernel on the chip and in the emulator, and compare the bits."),
     "layout": ("gfx950.commands:layout", "Say where a matrix element or one of a KV cache is, or what is there."),
     "isa": ("gfx950.commands:isa", "List the instructions, those of a pattern, or describe one."),
     "evidence": (

@@ -47,8 +47,8 @@ class Difference:
 def compare(output: str, a: Array, b: Array, format_name: str, before: Array | None = None) -> Difference | None:
     """None where all bits agree (-0 is not +0, NaN payloads count).
 
-    format_name: of gfx950.formats, or one of PLAIN. before: what `b` held before it was written, for the pattern. Raises
-    ValueError for an unknown format and for unlike shapes or dtypes.
+    format_name: of gfx950.formats, or one of PLAIN. before: what `b` held before it was written, for the pattern.
+    Raises ValueError for an unknown format and for unlike shapes or dtypes.
     """
     if format_name not in FORMATS and format_name not in PLAIN:
         raise ValueError(f"{output}: there is no format {format_name!r}; there are {', '.join((*FORMATS, *PLAIN))}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from gfx950.formats import FORMATS, Format
 
 Array = NDArray[Any]
+Change = Callable[[NDArray[Any], NDArray[Any], Format], NDArray[np.bool_]]
 
 BLOCK = 1 << 16  # elements looked at at once: most explanations fail in the first block
 ENOUGH = 20  # bits that must speak for a cause
@@ -170,6 +171,7 @@ def _inside(found: Differing) -> str:
     size = found.a.dtype.itemsize
     if not found.speaks(free=2):
         return ""
+    names: dict[str, Callable[[Array], Array]]
     if size == 1:
         names = {"4-bit halves of each byte swapped": lambda x: x >> 4 | x << 4}
     else:
@@ -180,9 +182,13 @@ def _inside(found: Differing) -> str:
             "bytes of each 16-bit half swapped": lambda x: x.byteswap() >> half | x.byteswap() << half,
         }
     for name, change in names.items():
-        if found.all(lambda x, y, change=change: change(x) == y) and np.array_equal(change(found.a), found.b):
+        if found.all(partial(_is_changed, change)) and np.array_equal(change(found.a), found.b):
             return name
     return ""
+
+
+def _is_changed(change: Callable[[Array], Array], x: Array, y: Array) -> NDArray[np.bool_]:
+    return np.asarray(change(x) == y)
 
 
 def _shifted(found: Differing) -> str:
@@ -236,9 +242,13 @@ def _as_numbers(found: Differing) -> str:
     for name, (explains, loose) in CHANGES.items():
         if name == ONE_ULP and found.count >= 8 and _same_bits(found):
             continue  # the same bit in so many elements is no rounding
-        if found.speaks(loose=loose(form)) and found.all(lambda x, y, f=explains: f(x, y, form)):
+        if found.speaks(loose=loose(form)) and found.all(partial(_explained, explains, form)):
             return _truncated(found, form) if name == ONE_ULP else name
     return _scaled(found, form)
+
+
+def _explained(explains: Change, form: Format, x: Array, y: Array) -> NDArray[np.bool_]:
+    return explains(x, y, form)
 
 
 def _signs(a: Array, b: Array, form: Format) -> NDArray[np.bool_]:
@@ -285,7 +295,7 @@ def _short(a: Array, b: Array, form: Format) -> NDArray[np.bool_]:
 ONE_ULP = "never more than one unit in the last place apart: another rounding"
 NEARER_ZERO = "one unit in the last place nearer to zero in each: truncated"
 
-CHANGES: dict[str, tuple[Callable[[Array, Array, Format], NDArray[np.bool_]], Callable[[Format], int]]] = {
+CHANGES: dict[str, tuple[Change, Callable[[Format], int]]] = {
     "only signs differ": (_signs, lambda form: 0),
     "both are NaN: only signs and payloads differ": (_both_nan, lambda form: form.mantissa_bits - form.exponent_bits),
     "zero where the other is subnormal: flushed": (_flushed, lambda form: 2),
@@ -326,9 +336,10 @@ def _as_bits(found: Differing) -> str:
     """Causes that speak of bits alone."""
     if found.before is not None and found.speaks() and _is_before(found):
         return "what was there before: not written"
-    for side, which in (("second", 1), ("first", 0)):
-        if found.speaks(free=1) and found.all(lambda *pair, which=which: pair[which] == 0):
-            return f"zero in the {side}: not written"
+    if found.speaks(free=1) and found.all(lambda x, y: y == 0):
+        return "zero in the second: not written"
+    if found.speaks(free=1) and found.all(lambda x, y: x == 0):
+        return "zero in the first: not written"
     if found.speaks(free=found.bits):
         return _same_bits(found) or _same_value(found)
     return ""

@@ -1,0 +1,248 @@
+"""Results of `gfx950 diff` as text for people and as a JSON document."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from emu.dispatch import Watch
+from gfx950.evidence import counted as counted_instructions
+from gfx950.formats import FORMATS
+from gfx950.terminal import wrap
+from golden.diff import ArrayDiff, Comparison, codes
+from golden.provenance import Provenance
+from golden.report import counted
+
+SHOWN = 8
+LABEL = 10  # characters before what a line says
+
+
+def comparison_lines(found: Comparison) -> Iterator[str]:
+    """One comparison: a line when all is well, else what differs."""
+    first, second = found.engines
+    runs = f", {found.repeat} runs" if found.repeat > 1 else ""
+    if found.good:
+        took = f"{sum(found.seconds.values()):.2f} s"
+        yield from wrap(f"same  {found.name:<16} every bit of {first} = {second}{runs}, {took}")
+        return
+    wrong = [array for array in found.arrays if not array.good]
+    outputs = counted(len(found.arrays), "output")
+    yield from wrap(f"WRONG {found.name:<16} {len(wrong)} of {outputs}: {first} against {second}{runs}")
+    for array in wrong[:SHOWN]:
+        for line in array_lines(array, found.engines, found.repeat):
+            yield from wrap(line, "    ") if not line.startswith("[") else wrap(line, "  ")
+    if len(wrong) > SHOWN:
+        yield f"  and {len(wrong) - SHOWN} more"
+
+
+def array_lines(array: ArrayDiff, engines: Sequence[str], repeat: int = 1) -> Iterator[str]:
+    """What was found of one output, its name first in brackets."""
+    name, difference = array.output.name, array.difference
+    if array.problem:
+        yield f"[{name}] cannot be compared: {array.problem}"
+        return
+    if difference is not None:
+        yield f"[{name}] {difference.count} of {difference.total} elements ({array.output.format}) differ"
+        yield from _first_lines(array, engines)
+    if array.unstable is not None:
+        yield from _unstable_lines(array, engines[1], repeat)
+
+
+def _line(label: str, text: str) -> str:
+    return f"{label:<{LABEL}}{text}"
+
+
+def _first_lines(array: ArrayDiff, engines: Sequence[str]) -> Iterator[str]:
+    d = array.difference
+    assert d is not None
+    yield _line("first", f"{array.output.name}{index_text(d.index)}{described(array, d.index)}")
+    for engine, shown in zip(engines, (d.shown_a, d.shown_b), strict=True):
+        yield _line(engine, shown)
+    if d.ulps is not None:
+        yield _line("distance", f"{d.ulps} ulp of {array.output.format}")
+    if d.where:
+        yield _line("all in", f"{array.output.name}{d.where}")
+    if d.pattern:
+        yield _line("pattern", d.pattern)
+    if array.narrowed:
+        yield _line("lanes", array.narrowed + sampled(array))
+    yield from _writer_lines(array)
+    yield from _more_lines(array)
+
+
+def sampled(array: ArrayDiff) -> str:
+    """What to say of writers that are a sample."""
+    if array.writers is None or array.writers.complete:
+        return ""
+    return f" (of {array.writers.wrong} differing elements asked for)"
+
+
+def index_text(index: Sequence[int]) -> str:
+    """`[2][3]`."""
+    return "".join(f"[{i}]" for i in index)
+
+
+def described(array: ArrayDiff, index: tuple[int, ...]) -> str:
+    """What an element is, behind a colon, where the kernel says so."""
+    text = array.output.describe(index)
+    return f": {text}" if text else ""
+
+
+def writer_text(writer: Watch) -> str:
+    """Who wrote an element."""
+    place = f"workgroup {writer.workgroup} wave {writer.wave} lane {writer.lane}"
+    return f"{writer.instruction} at {writer.kernel}+0x{writer.offset:x}, {place}"
+
+
+def _writer_lines(array: ArrayDiff) -> Iterator[str]:
+    if array.writer is None:
+        yield _line("writer", "none in the emulator: nothing was stored there, or it was not asked for")
+        return
+    register = f", from {array.store.register(array.byte)}" if array.store is not None else ""
+    yield _line("writer", writer_text(array.writer) + register)
+    if array.store is not None:
+        yield _line("text", array.store.text)
+        yield _line("inputs", inputs_text(array))
+
+
+def inputs_text(array: ArrayDiff) -> str:
+    """The registers that the writing instruction names, in its lane, in the emulator."""
+    assert array.store is not None
+    assert array.writer is not None
+    inputs = array.store.inputs(array.writer.lane)
+    return ", ".join(f"{name} 0x{value:08x}" for name, value in inputs.items())
+
+
+def first_rows(array: ArrayDiff, count: int) -> list[tuple[tuple[int, ...], str, str, int | None]]:
+    """Of the first differing elements: index, both codes for people, and how many ulps apart (None for NaN, plain)."""
+    at = array.differing[:count]
+    left, right = codes(array.a)[at], codes(array.b)[at]
+    form = FORMATS.get(array.output.format)
+    fits = form is not None and form.code_dtype == left.dtype and not (int(max(left.max(), right.max())) >> form.bits)
+    rows: list[tuple[tuple[int, ...], str, str, int | None]] = []
+    for flat, x, y in zip(at, left, right, strict=True):
+        index = tuple(int(i) for i in np.unravel_index(flat, array.a.shape))
+        if form is None or not fits:
+            digits = 2 * left.dtype.itemsize
+            rows.append((index, f"0x{int(x):0{digits}x}  {int(x)}", f"0x{int(y):0{digits}x}  {int(y)}", None))
+            continue
+        ulps = None if form.is_nan([x, y]).any() else int(form.ulp_distance(x, y))
+        rows.append((index, form.show(int(x)), form.show(int(y)), ulps))
+    return rows
+
+
+def _more_lines(array: ArrayDiff) -> Iterator[str]:
+    rows = first_rows(array, SHOWN)
+    for index, a, b, ulps in rows[1:]:
+        apart = f", {ulps} ulp" if ulps is not None else ""
+        yield _line("also", f"{index_text(index)} {_short(a)} against {_short(b)}{apart}")
+    if array.differing.size > len(rows):
+        yield f"and {array.differing.size - len(rows)} more"
+
+
+def _short(shown: str) -> str:
+    """The code and the value, without the fields."""
+    parts = shown.split("  ")
+    return f"{parts[0]} ({parts[-1]})"
+
+
+def _unstable_lines(array: ArrayDiff, engine: str, repeat: int) -> Iterator[str]:
+    u = array.unstable
+    assert u is not None
+    name = array.output.name
+    yield f"[{name}] {u.count} of {array.a.size} elements are not the same in all {repeat} runs of {engine}"
+    yield _line("first", f"{name}{index_text(u.index)}{described(array, u.index)}")
+    for shown, runs in list(u.shown.items())[:SHOWN]:
+        yield _line(f"{runs} of {repeat}", shown)
+    if len(u.shown) > SHOWN:
+        yield f"and {len(u.shown) - SHOWN} more"
+    if u.where:
+        yield _line("all in", f"{name}{u.where}")
+
+
+def provenance_lines(found: Provenance) -> Iterator[str]:
+    """Where the bits come from."""
+    for engines, digest in _by_digest(found.code).items():
+        yield from wrap(f"code object of {engines}: sha256 {digest}")
+    if found.device:
+        yield from wrap(f"device: {', '.join(f'{key} {value}' for key, value in found.device.items() if value)}")
+    model = f"model {found.model} ({found.model_digest})"
+    yield from wrap(f"the emulator's bits, under {model}: {counted_instructions(found.instructions)}")
+    for level in dict.fromkeys(found.rules.values()):
+        names = [name for name, its in found.rules.items() if its == level]
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        yield from wrap(f"rest on {counted(len(names), f'{level} rule')}: {', '.join(names[:3])}{more}", "  ")
+
+
+def _by_digest(code: dict[str, str]) -> dict[str, str]:
+    engines: dict[str, list[str]] = {}
+    for engine, digest in code.items():
+        engines.setdefault(digest, []).append(engine)
+    return {" and ".join(names): digest for digest, names in engines.items()}
+
+
+# ---- JSON ------------------------------------------------------------------------------------------------------------
+
+
+def document(comparisons: Sequence[Comparison], found: Provenance) -> dict[str, Any]:
+    """All of it, for `gfx950.diff/1`."""
+    return {
+        "ok": all(c.good for c in comparisons),
+        "subject": found.subject,
+        "comparisons": [_comparison_document(c) for c in comparisons],
+        "provenance": asdict(found),
+    }
+
+
+def _comparison_document(found: Comparison) -> dict[str, Any]:
+    return {
+        "name": found.name,
+        "ok": found.good,
+        "engines": list(found.engines),
+        "repeat": found.repeat,
+        "wave_instructions": found.instructions,
+        "device_milliseconds": found.milliseconds,
+        "seconds": {engine: round(seconds, 3) for engine, seconds in found.seconds.items()},
+        "outputs": [_array_document(array, found.engines) for array in found.arrays],
+    }
+
+
+def _array_document(array: ArrayDiff, engines: Sequence[str]) -> dict[str, Any]:
+    d, u = array.difference, array.unstable
+    document: dict[str, Any] = {"name": array.output.name, "ok": array.good, "format": array.output.format}
+    document |= {"dtype": str(array.a.dtype), "shape": list(array.a.shape)}
+    if array.problem:
+        document["problem"] = array.problem
+    if d is not None:
+        rows = zip(engines, ((d.a, d.shown_a), (d.b, d.shown_b)), strict=True)
+        document |= {
+            "differing": d.count,
+            "of": d.total,
+            "index": list(d.index),
+            "element": array.output.describe(d.index),
+            "values": {engine: {"bits": hex(code), "shown": shown} for engine, (code, shown) in rows},
+            "ulps": d.ulps,
+            "where": d.where,
+            "pattern": d.pattern,
+            "only": array.narrowed,
+            "writer": _writer_document(array),
+            "first": [{"index": list(i), "shown": [a, b], "ulps": n} for i, a, b, n in first_rows(array, SHOWN)],
+        }
+    if u is not None:
+        document["unstable"] = {"count": u.count, "index": list(u.index), "runs": u.shown, "where": u.where}
+    return document
+
+
+def _writer_document(array: ArrayDiff) -> dict[str, Any] | None:
+    w, store = array.writer, array.store
+    if w is None:
+        return None
+    document: dict[str, Any] = {"workgroup": list(w.workgroup), "wave": w.wave, "lane": w.lane}
+    document |= {"kernel": w.kernel, "offset": w.offset, "pc": w.pc, "instruction": w.instruction}
+    if store is not None:
+        inputs = {name: hex(value) for name, value in store.inputs(w.lane).items()}
+        document |= {"text": store.text, "register": store.register(array.byte), "inputs": inputs}
+    return document

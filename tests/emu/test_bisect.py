@@ -1,0 +1,245 @@
+"""The first instruction that goes another way: found again where a bit was flipped."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from instrumented_kernels import assembly_kernel, jobs, moments
+from kernel_builds import HEADER
+from llvm_tools import compiled, linked
+
+from emu.bisect import find_first_difference
+from emu.bisect_compare import Base, differences
+from emu.bisect_trace import Trace
+from emu.code_object import load
+from emu.dispatch import RunOptions
+from emu.errors import LaunchError
+from emu.geometry import Geometry
+from emu.instrument import Point
+from emu.instrument_registers import usage
+from emu.instrument_run import Job, run
+from emu.observers import Observer
+from gfx950.isa.text import instruction_text
+
+ACCUMULATORS = 256
+
+
+@dataclass
+class Flip(Observer):
+    """Flips a bit of a register after an instruction of a wave, also where a variant runs it in another place."""
+
+    job: Job
+    point: Point
+    register: str
+    lane: int = 0
+    bit: int = 0
+    seen: Counter = field(default_factory=Counter)
+
+    def __post_init__(self):
+        code = load(self.job.code)
+        self.kernel = code.kernel(self.job.kernel)
+        run_of = code.code_of(self.kernel)
+        self.end = run_of.address + len(run_of.data)
+        at = self.kernel.entry + self.point.offset - run_of.address
+        self.raw = run_of.data[at : at + 16]
+
+    def _is_it(self, one, decoded):
+        place = (decoded.pc & 0xFFFFFFFF) - self.kernel.entry
+        copied = place + self.kernel.entry >= self.end and self.raw.startswith(decoded.raw)
+        mine = (tuple(one.workgroup), one.index) == (self.point.workgroup, self.point.wave)
+        return mine and (place == self.point.offset or copied) and self.raw.startswith(decoded.raw)
+
+    def before(self, one, decoded):
+        if not one.wave.count and (tuple(one.workgroup), one.index) == (self.point.workgroup, self.point.wave):
+            self.seen.clear()
+
+    def after(self, one, decoded):
+        if not self._is_it(one, decoded):
+            return
+        self.seen[self.point] += 1
+        if self.seen[self.point] != self.point.occurrence:
+            return
+        wave, bit = one.wave, np.uint32(1 << self.bit)
+        if self.register == "scc":
+            wave.scc_bit = not wave.scc_bit
+        elif self.register == "vcc":
+            wave.sgprs[106] ^= bit
+        elif self.register == "store":
+            address = next(a for a, lane, _ in wave.last_stores if lane == self.lane)
+            wave.address_space.view(address, 1)[0] ^= np.uint8(1)
+        elif self.register[0] == "s":
+            wave.sgprs[int(self.register[1:])] ^= bit
+        else:
+            wave.vgprs[int(self.register[1:]) + ACCUMULATORS * (self.register[0] == "a"), self.lane] ^= bit
+
+
+def point_of(job: Job, text: str, nth: int, workgroup=(1, 0, 0), wave=1) -> Point:
+    """Where an instruction whose text begins so stands: its first place, at the nth visit."""
+    code = load(job.code)
+    kernel = code.kernel(job.kernel)
+    run_of = code.code_of(kernel)
+    for address in sorted(usage(job.code, job.kernel).starts):
+        if address >= kernel.entry and instruction_text(run_of.data, run_of.address, address).startswith(text):
+            return Point(address - kernel.entry, nth, workgroup, wave)
+    raise AssertionError(f"no {text}")
+
+
+def found(job: Job, point: Point, register: str, lane: int = 0, bit: int = 0, **how):
+    suspect = RunOptions(engine="numpy", observers=(Flip(job, point, register, lane, bit),))
+    return find_first_difference(job, point.workgroup, point.wave, suspect, **how)
+
+
+FLIPS = [
+    ("loops", "v_mul_lo_u32 v1", 4, "v1", 5, 17),
+    ("places", "v_add_u32_sdwa", 3, "v3", 63, 31),
+    ("places", "v_cmp_lt_u32", 3, "vcc", 0, 3),
+    ("places", "s_cselect_b32 s14", 3, "s14", 0, 9),
+    ("matrices", "v_mfma_f32_32x32x2_f32 a[0:15], v5", 1, "a7", 40, 2),
+    ("matrices", "v_mfma_scale", 1, "a19", 3, 30),
+    ("matrices", "v_cvt_f32_u32", 1, "v4", 0, 0),
+]
+
+
+@pytest.mark.parametrize(("name", "text", "nth", "register", "lane", "bit"), FLIPS)
+def test_the_flipped_instruction_is_found(name, text, nth, register, lane, bit):
+    job = jobs()[name]
+    point = point_of(job, text, nth)
+    finding = found(job, point, register, lane, bit)
+    assert (finding.kind, finding.point) == ("instruction", point)
+    assert finding.instruction.startswith(text)
+    one = finding.differences[0]
+    assert one.register == register
+    assert one.reference[0] ^ one.suspect[0] == 1 << bit
+    assert one.lanes == (() if register[0] == "s" or register == "vcc" else (lane,))
+    assert finding.runs <= 2 * (2 + finding.total.bit_length())
+    assert finding.instruction in str(finding)
+    assert f"offset {point.offset:#x}, occurrence {nth}" in str(finding)
+
+
+def test_a_load_of_what_was_wrong_before_is_called_a_load():
+    job = jobs()["shared"]
+    point = point_of(job, "ds_read", 2)
+    register = "v" + str(_results(job, point)[0])
+    finding = found(job, point, register, lane=9)
+    assert (finding.kind, finding.point) == ("load", point)
+
+
+def _results(job: Job, point: Point) -> list[int]:
+    """The VGPRs that an instruction changes, by two neighbouring moments."""
+    rows, _ = moments(job, [(point.workgroup, point.wave)])
+    at = next(n for n, (p, _) in enumerate(rows) if p == point)
+    return [int(name[1:]) for name in rows[at + 1][1].differences(rows[at][1]) if name[0] == "v" and name[1:].isdigit()]
+
+
+def reading_job() -> Job:
+    source = "KERNEL k(GLOBAL u32 *out, GLOBAL const u32 *in) { u32 i = GROUP * 128 + ITEM; out[i] = in[i ^ 3] * 3; }"
+    code = linked(compiled(HEADER + source))
+    values = np.arange(256, dtype=np.uint32) * 7 + 5
+    return Job(code, "k", Geometry.of_blocks(2, 128), (np.zeros(256, np.uint32), values))
+
+
+def test_a_load_names_the_addresses():
+    job = reading_job()
+    point = point_of(job, "global_load_dword", 1)
+    finding = found(job, point, "v" + str(_results(job, point)[0]), lane=9)
+    place = run(job, Point(0)).places[1]
+    assert finding.kind == "load"
+    assert finding.addresses[9] == place.address + 4 * (128 + 64 + (9 ^ 3))
+    assert "look at who wrote the memory, in the reference at 0x" in str(finding)
+
+
+def test_a_branch_that_goes_another_way():
+    job = jobs()["places"]
+    point = point_of(job, "s_cmp_lg_u32 s8, s6", 2)
+    finding = found(job, point, "scc")
+    assert (finding.kind, finding.point) == ("instruction", point)
+    assert finding.differences[0].register == "scc"
+
+
+def test_a_store_that_goes_wrong_by_itself():
+    job = reading_job()
+    point = point_of(job, "global_store_dword", 1)
+    finding = found(job, point, "store", lane=5)
+    assert (finding.kind, finding.arrays) == ("memory", (0,))
+    assert "a store itself went wrong, or another wave's" in str(finding)
+
+
+def test_no_difference_at_all():
+    job = reading_job()
+    finding = find_first_difference(job, (1, 0, 0), 1, RunOptions(engine="numpy"))
+    assert finding.kind == "none"
+    assert "no difference found in" in str(finding)
+
+
+def test_the_engines_agree_and_registers_nobody_wrote_do_not_count():
+    job = reading_job()
+    last = Trace((0, 0, 0), 0)
+    run(job, None, RunOptions(engine="numpy", observers=(last,)))
+    rows, _ = moments(job, [((0, 0, 0), 0)])
+    mine = rows[3][1]
+    theirs = run(job, Point(rows[3][0].offset), RunOptions(engine="numpy")).registers
+    unwritten = ~last.written(3).vgprs[: len(mine.vgprs)]
+    assert unwritten.any()
+    theirs.vgprs.setflags(write=True)
+    theirs.vgprs[unwritten] = 0xDEADBEEF
+    assert differences(mine, theirs, last.written(3), []) == []
+    theirs.vgprs[0, 0] ^= 1
+    assert [d.register for d in differences(mine, theirs, last.written(3), [])] == ["v0"]
+
+
+def test_addresses_of_the_same_memory_are_the_same():
+    job = reading_job()
+    rows, _ = moments(job, [((0, 0, 0), 0)])
+    point, mine = rows[-1]
+    trace = Trace((0, 0, 0), 0)
+    run(job, None, RunOptions(engine="numpy", observers=(trace,)))
+    written = trace.written(len(rows) - 1)
+    place = run(job, Point(0)).places[0]
+    theirs = run(job, point, RunOptions(engine="numpy")).registers
+    moved = Base(place.address, 0x7F12_3456_7000, place.nbytes)
+    addresses = [n for n in range(len(mine.vgprs) - 1) if (mine.vgprs[n + 1] == place.address >> 32).all()]
+    sgprs = [n for n in range(len(mine.sgprs) - 1) if mine.sgprs[n + 1] == place.address >> 32]
+    assert addresses or sgprs
+    for n in addresses:
+        whole = mine.vgprs[n].astype(np.uint64) + np.uint64(0x7F12_3456_7000)
+        theirs.vgprs[n], theirs.vgprs[n + 1] = whole & np.uint64(0xFFFFFFFF), whole >> np.uint64(32)
+    for n in sgprs:
+        theirs.sgprs[n], theirs.sgprs[n + 1] = int(mine.sgprs[n]) + 0x3456_7000, 0x7F12
+    assert differences(mine, theirs, written, [moved]) == []
+    assert differences(mine, theirs, written, [])
+
+
+def test_until_an_instruction():
+    job = jobs()["loops"]
+    point = point_of(job, "v_mul_lo_u32 v1", 4)
+    store = point_of(job, "global_store_dword", 1)
+    assert found(job, point, "v1", 5, 17, until=(store.offset, 0)).point == point
+    with pytest.raises(LaunchError, match=r"the wave does not run the instruction at offset .* 7 times"):
+        found(job, point, "v1", until=(store.offset, 7))
+
+
+def test_what_cannot_be():
+    job = reading_job()
+    with pytest.raises(LaunchError, match="the reference runs on a device"):
+        find_first_difference(job, (0, 0, 0), 0, RunOptions(), RunOptions(engine="device"))
+    with pytest.raises(LaunchError, match=r"workgroup \(0, 0, 0\) has no wave 7"):
+        find_first_difference(job, (0, 0, 0), 7, RunOptions())
+
+
+def test_registers_that_nobody_wrote_are_named():
+    body = """
+  s_load_dwordx2 s[4:5], s[0:1], 0
+  v_lshlrev_b32_e32 v2, 2, v0
+  v_add_u32_e32 v3, v9, v0
+  s_waitcnt lgkmcnt(0)
+  global_store_dword v2, v3, s[4:5]
+  s_endpgm
+"""
+    job = Job(assembly_kernel("k", body), "k", Geometry.of_blocks(1, 64), (np.zeros(64, np.uint32), 1))
+    point = point_of(job, "v_add_u32", 1, (0, 0, 0), 0)
+    finding = found(job, point, "v3", 11)
+    assert finding.undefined == ("v9",)
+    assert "it names registers that nothing has written: v9" in str(finding)

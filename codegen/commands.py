@@ -35,9 +35,12 @@ def _not_empty(context: click.Context, option: click.Parameter, value: str) -> P
     metavar="DIR",
     help="Where the files go; made if missing.",
 )
+@click.option(
+    "--code-object-version", "version", type=click.Choice(["5", "6"]), default="5", show_default=True, help="Of .hsaco."
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 @click.pass_context
-def emit(context: click.Context, kernel: str, folder: Path, as_json: bool) -> None:
+def emit(context: click.Context, kernel: str, folder: Path, version: str, as_json: bool) -> None:
     """Write KERNEL.ir (the traced program), .ll, .s, .o and .hsaco into a folder, and show what each kernel uses.
 
     The .hsaco needs an ld.lld; where there is none the other files are written all the same and the exit code is 4.
@@ -47,12 +50,15 @@ def emit(context: click.Context, kernel: str, folder: Path, as_json: bool) -> No
     Example:
       gfx950 emit drafter_attention -o build
     """
+    from codegen.compile import compile_kernels
+    from codegen.emit_llvm import VERSIONS
     from codegen.kernel_package import kernel_package
     from codegen.link import NoLinker
 
     package = kernel_package(kernel)
     _make(folder)
-    compiled = package.compiled()
+    default = int(version) == VERSIONS[0]
+    compiled = package.compiled() if default else compile_kernels(package.programs(), version=int(version))
     written = _write_compiled(package, compiled, folder)
     problem = None
     try:

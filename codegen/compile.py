@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from codegen.emit_llvm import TRIPLE, emit
+from codegen.emit_llvm import TRIPLE, VERSIONS, emit
 from codegen.ir import Program
 from codegen.llvm_text import EmitError
 
@@ -56,12 +56,13 @@ class Compiled:
         return link(self.object)
 
 
-def compile_kernels(programs: Sequence[Program], optimize: bool = True) -> Compiled:
+def compile_kernels(programs: Sequence[Program], optimize: bool = True, version: int = VERSIONS[0]) -> Compiled:
     """Compiles programs into one code object. The same programs give the same bytes.
 
     optimize: whether the middle-end passes of `PASSES` run before code generation, which is always at level 3.
+    version: of the code object, 5 or 6. Raises EmitError.
     """
-    return compile_text(emit(programs), [p.name for p in programs], optimize)
+    return compile_text(emit(programs, version), [p.name for p in programs], optimize)
 
 
 def compile_text(llvm_ir: str, kernels: Sequence[str], optimize: bool = True) -> Compiled:
@@ -69,9 +70,23 @@ def compile_text(llvm_ir: str, kernels: Sequence[str], optimize: bool = True) ->
 
     Text with inline assembly goes through a clang: codegen.clang.NoClang where there is none.
     """
+    machine = _target_machine()
+    module = _optimized(llvm_ir, machine, optimize)
+    if INLINE_ASSEMBLY in llvm_ir:
+        from codegen.clang import compile_with_clang
+
+        assembly, target = compile_with_clang(str(module))
+        return Compiled(llvm_ir, assembly, target, _all_resources(assembly, kernels))
+    # Code generation rewrites the module it is given. A clone of it would not do for the other output: the order of its
+    # use lists is another one, by which LLVM allocates other registers and orders instructions otherwise.
+    assembly = machine.emit_assembly(_optimized(llvm_ir, machine, optimize))
+    return Compiled(llvm_ir, assembly, machine.emit_object(module), _all_resources(assembly, kernels))
+
+
+def _optimized(llvm_ir: str, machine: Any, optimize: bool) -> Any:
+    """The module of a text, after the passes. Two of one text give the same code."""
     import llvmlite.binding as llvm
 
-    machine = _target_machine()
     try:
         module = llvm.parse_assembly(llvm_ir)
         module.verify()
@@ -79,14 +94,7 @@ def compile_text(llvm_ir: str, kernels: Sequence[str], optimize: bool = True) ->
         raise EmitError(f"LLVM refuses the module: {problem}") from problem
     if optimize:
         _run_passes(module, machine)
-    if INLINE_ASSEMBLY in llvm_ir:
-        from codegen.clang import compile_with_clang
-
-        assembly, target = compile_with_clang(str(module))
-        return Compiled(llvm_ir, assembly, target, _all_resources(assembly, kernels))
-    # Code generation rewrites the module it is given, so each output gets its own copy.
-    assembly = machine.emit_assembly(module.clone())
-    return Compiled(llvm_ir, assembly, machine.emit_object(module), _all_resources(assembly, kernels))
+    return module
 
 
 @functools.cache

@@ -15,6 +15,7 @@ from codegen.llvm_text import FLOATS, LANE_FLOATS, EmitError, FunctionText, Modu
 from gfx950.lanes import Lanes
 
 TRIPLE = "amdgcn-amd-amdhsa"
+VERSIONS = (5, 6)  # of code objects; the first is what every ROCm that knows gfx950 loads
 
 # Implicit arguments no kernel of this language uses; without these marks LLVM reserves registers for them.
 UNUSED = (
@@ -43,9 +44,12 @@ def _check_programs(programs: object) -> None:
             raise EmitError(f"program {index} is {program!r:.60}; expected a traced program: {traced}")
 
 
-def emit(programs: Sequence[Program]) -> str:
-    """The LLVM module of all programs, as text. Raises EmitError for what LLVM cannot be told."""
+def emit(programs: Sequence[Program], version: int = VERSIONS[0]) -> str:
+    """The LLVM module of all programs, as text, for a code object of a version of `VERSIONS`. Raises EmitError for what
+    LLVM cannot be told."""
     _check_programs(programs)
+    if version not in VERSIONS:
+        raise EmitError(f"there is no code object version {version!r}; expected one of {', '.join(map(str, VERSIONS))}")
     names = [p.name for p in programs]
     twice = {n for n in names if names.count(n) > 1}
     if twice:
@@ -54,7 +58,8 @@ def emit(programs: Sequence[Program]) -> str:
     functions = [_function(program, index, module) for index, program in enumerate(programs)]
     attributes = [f"attributes #{i} = {{ {_attributes(p)} }}" for i, p in enumerate(programs)]
     sizes = [f"!{i + 1} = !{{i32 {p.block}, i32 1, i32 1}}" for i, p in enumerate(programs)]
-    flags = ["!llvm.module.flags = !{!0}", '!0 = !{i32 1, !"amdhsa_code_object_version", i32 500}']
+    number = f'!0 = !{{i32 1, !"amdhsa_code_object_version", i32 {100 * version}}}'
+    flags = ["!llvm.module.flags = !{!0}", number]
     shared = [f'target triple = "{TRIPLE}"', *(module.declarations[n] for n in sorted(module.declarations))]
     return "\n".join([*shared, *functions, *attributes, *flags, *sizes, ""])
 

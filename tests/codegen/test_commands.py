@@ -165,3 +165,12 @@ def test_a_file_that_cannot_be_written_whole_stays_as_it_was(emit, tmp_path, mon
     assert "cannot write doubler.o: No space left on device" in err
     assert (tmp_path / "doubler.o").read_bytes() == b"mine"
     assert not [p for p in tmp_path.iterdir() if p.name.startswith(".")]
+
+
+def test_the_version_of_the_code_object_may_be_chosen(emit, tmp_path):
+    for option, abi in ((), 3), (("--code-object-version", 5), 3), (("--code-object-version", 6), 4):
+        assert emit("doubler", "-o", tmp_path, *option)[0] == 0
+        assert (tmp_path / "doubler.hsaco").read_bytes()[8] == (tmp_path / "doubler.o").read_bytes()[8] == abi
+    code, _, err = emit("doubler", "-o", tmp_path, "--code-object-version", 4)
+    assert code == 2
+    assert "'4' is not one of '5', '6'" in err

@@ -5,8 +5,10 @@ import subprocess
 import sys
 
 import pytest
+from llvm_tools import assembled, text_section
 
 from codegen.compile import compile_kernels
+from codegen.kernel_package import kernel_package
 from codegen.language import (
     F32,
     I32,
@@ -159,3 +161,9 @@ def test_passes_may_be_left_out():
 def test_what_is_no_program(programs, message):
     with pytest.raises(EmitError, match=message):
         compile_kernels(programs)
+
+
+def test_the_assembly_is_that_of_the_object(compiled):
+    """A clone of a module has other use lists, and LLVM made other code of it."""
+    for one in (compiled, kernel_package("sparse_attention").compiled()):
+        assert text_section(assembled(one.assembly)) == text_section(one.object)

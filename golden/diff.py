@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from emu.contained_rules import KernelEvidence, contained_rules, together
 from emu.dispatch import Device, Module, RunOptions, RunReport, Watch
 from emu.elf_header import ET_REL
 from emu.geometry import Geometry
+from emu.instrument_run import Job
 from emu.kernel_metadata import Kernel
 from emu.run_arguments import RunArgument
 from gfx950.formats import FORMATS
@@ -28,6 +29,9 @@ from gfx950.lanes import LANES
 from golden.compare import PLAIN, Difference, compare
 from golden.stores import Store, Stores
 from golden.writers import Writers, narrowed, writers_of
+
+if TYPE_CHECKING:
+    from golden.first_wrong import FirstWrong, RegistersAt
 
 Array = NDArray[Any]
 
@@ -123,7 +127,8 @@ class ArrayDiff:
 
 @dataclass(eq=False)
 class Comparison:
-    """One subject on two engines. instructions: of the emulated run. seconds: wall time by engine."""
+    """One subject on two engines. instructions: of the emulated run. seconds: wall time by engine. first_wrong,
+    registers: of `golden.first_wrong`, where they were asked for."""
 
     name: str
     engines: tuple[str, str]
@@ -133,6 +138,8 @@ class Comparison:
     workgroups: int = 0
     milliseconds: float | None = None
     seconds: dict[str, float] = field(default_factory=dict)
+    first_wrong: FirstWrong | None = None
+    registers: RegistersAt | None = None
 
     @property
     def good(self) -> bool:
@@ -245,6 +252,11 @@ class FileSubject:
     def code(self, engine: str) -> bytes:
         """See Subject."""
         return self.source
+
+    def job(self) -> Job:
+        """The launch as it is, for instrumented runs."""
+        values = [a.value for a in self.arguments]
+        return Job(self.source, self.name, self.geometry, values, self.dynamic_lds, self.hidden)
 
 
 def copied(value: Any) -> Any:
@@ -416,7 +428,9 @@ def _gathered(writer: NDArray[np.int32], differs: NDArray[np.bool_], stores: Sto
     number = {group: n for n, group in enumerate(groups)}
     wave = np.array([place.wave for place in places], np.intp)
     group = np.array([number[place.workgroup] for place in places], np.intp)
-    return Writers(element, lane, wave[execution], group[execution], differs[element], groups, True)
+    return Writers(
+        element, lane, wave[execution], group[execution], differs[element], groups, True, np.ones(element.size)
+    )
 
 
 def _from_watches(array: ArrayDiff, subject: Subject, options: RunOptions, samples: int) -> None:
@@ -434,4 +448,4 @@ def _from_watches(array: ArrayDiff, subject: Subject, options: RunOptions, sampl
     found = [(int(at[n]), asked(byte), True) for n, byte in zip(chosen, _first_bytes(array)[chosen], strict=True)]
     same = np.setdiff1d(np.linspace(0, array.a.size - 1, 2 * samples).astype(np.intp), at)[:samples]
     found += [(int(n), asked(n * size), False) for n in same]
-    array.writers = writers_of([(n, w, d) for n, w, d in found if w is not None], complete=False)
+    array.writers = writers_of([(n, w, d) for n, w, d in found if w is not None], at.size, array.a.size)

@@ -47,6 +47,20 @@ def _engines(context: click.Context, option: click.Parameter, value: str) -> tup
     return names[0], names[1]
 
 
+def _place(context: click.Context, option: click.Parameter, value: str | None) -> tuple[int, int] | None:
+    """Offset and occurrence of OFFSET[:OCCURRENCE]."""
+    if value is None:
+        return None
+    offset, _, occurrence = value.partition(":")
+    try:
+        found = int(offset, 0), int(occurrence or "1", 0)
+    except ValueError:
+        found = -1, -1
+    if found[0] < 0 or found[1] < 1:
+        raise click.BadParameter(f"{value!r} is not OFFSET[:OCCURRENCE], as in 0x1a4 or 0x1a4:3", context, option)
+    return found
+
+
 def _formats(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
     pairs = [text.partition("=") for text in values]
     if not all(name and form for name, _, form in pairs):
@@ -63,6 +77,8 @@ def _formats(context: click.Context, option: click.Parameter, values: tuple[str,
     "--engines", callback=_engines, default="host,device", show_default=True, metavar="A,B", help="Which two."
 )
 @click.option("--repeat", type=click.IntRange(1), default=1, metavar="N", help="Runs of B: what changes between them?")
+@click.option("--bisect", is_flag=True, help="Find the first wrong instruction of the wave that wrote what differs.")
+@click.option("--registers", "at", callback=_place, metavar="AT", help="Compare that wave's registers there (above).")
 @click.option("--format", "formats", multiple=True, callback=_formats, metavar="ARG=F", help="Of an array of a FILE.")
 @click.option("--html", "page", type=click.Path(path_type=Path), metavar="FILE", help="A report as one offline page.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
@@ -72,6 +88,8 @@ def diff(
     device: bool,
     engines: tuple[str, str],
     repeat: int,
+    bisect: bool,
+    at: tuple[int, int] | None,
     formats: dict[str, str],
     page: Path | None,
     as_json: bool,
@@ -87,6 +105,10 @@ def diff(
     its inputs in the emulator, and how the rest differs where that has a simple cause. With --repeat, elements that B
     does not give alike each time are listed apart and not held against A.
 
+    --bisect and --registers run variants of the kernel that dump the registers of the wave that wrote the first wrong
+    element, on both engines. AT is an instruction's offset from the kernel's first, as `writer` shows it, and which
+    of its runs: 0x1a4 or 0x1a4:3.
+
     Exits with 0 where all bits agree, 1 where they differ, 2 for bad usage, 3 for an unknown instruction, 4 without a
     device.
 
@@ -94,6 +116,7 @@ def diff(
     Examples:
       gfx950 diff drafter_attention --case small --engines host,numpy
       gfx950 diff drafter_attention --device --repeat 5 --html report.html
+      gfx950 diff drafter_attention --device --case small --bisect
       gfx950 diff scale.o --grid 2 --block 64 --arg x.npy:y.npy --arg 3 --engines host,numpy
     """
     from gfx950.models import using
@@ -103,11 +126,11 @@ def diff(
     engines = _with_device(engines) if device else engines
     if page is not None:
         check_target(page)
-    subjects = _subjects(subject, cases, formats, engines, more)
+    subjects = _subjects(subject, cases, formats, "device" in engines or bisect or at is not None, more)
     described = describe_device(engines)  # without a device nothing needs to run
     with using(more["model"]):
         found = _provenance(subject, subjects[0](), engines, described)
-        comparisons = _compared(subjects, Plan(engines, _options(more), repeat), quiet=as_json)
+        comparisons = _compared(subjects, Plan(engines, _options(more), repeat), bisect, at, quiet=as_json)
     if page is not None:
         from golden.html_report import html_report
 
@@ -117,16 +140,30 @@ def diff(
     sys.exit(0 if all(c.good for c in comparisons) else 1)
 
 
-def _compared(subjects: Sequence[Callable[[], Subject]], plan: Plan, quiet: bool) -> list[Comparison]:
+def _compared(
+    subjects: Sequence[Callable[[], Subject]], plan: Plan, bisect: bool, at: tuple[int, int] | None, quiet: bool
+) -> list[Comparison]:
     from golden.diff import diff as compare_runs
     from golden.diff_report import comparison_lines
 
     found = []
     for make in subjects:
-        found.append(compare_runs(make(), plan))
+        subject = make()
+        found.append(compare_runs(subject, plan))
+        if (bisect or at is not None) and not found[-1].good:
+            _look_inside(subject, plan, found[-1], bisect, at)
         if not quiet:
             _print(comparison_lines(found[-1]))
     return found
+
+
+def _look_inside(subject: Subject, plan: Plan, found: Comparison, bisect: bool, at: tuple[int, int] | None) -> None:
+    from golden.first_wrong import At, find_first_wrong, registers_at
+
+    if bisect:
+        found.first_wrong = find_first_wrong(subject, plan, found)
+    if at is not None:
+        found.registers = registers_at(subject, plan, found, At(*at))
 
 
 def _show(comparisons: list[Comparison], found: Provenance, engines: tuple[str, str], as_json: bool) -> None:
@@ -169,7 +206,7 @@ def _provenance(name: str, subject: Subject, engines: tuple[str, str], device: d
 
 
 def _subjects(
-    name: str, cases: tuple[str, ...], formats: dict[str, str], engines: tuple[str, str], more: dict[str, Any]
+    name: str, cases: tuple[str, ...], formats: dict[str, str], linked: bool, more: dict[str, Any]
 ) -> list[Callable[[], Subject]]:
     """What makes each subject: inputs of a case may be large, and are made when their turn comes."""
     given = [option for option in LAUNCH if more[option]]
@@ -181,7 +218,7 @@ def _subjects(
         raise click.UsageError(f"there is no file {name!r} and no kernel of that name: {', '.join(kernel_names())}")
     if cases:
         raise click.UsageError(f"--case is for a KERNEL; {name} is a file, whose arguments are given by --arg")
-    found = _file(name, formats, engines, more)
+    found = _file(name, formats, linked, more)
     return [lambda: found]
 
 
@@ -195,7 +232,7 @@ def _cases(name: str, cases: tuple[str, ...]) -> list[Callable[[], Subject]]:
     return [lambda case=case: CaseSubject(package, case) for case in cases or package.cases]  # type: ignore[misc]
 
 
-def _file(path: str, formats: dict[str, str], engines: tuple[str, str], more: dict[str, Any]) -> Subject:
+def _file(path: str, formats: dict[str, str], linked: bool, more: dict[str, Any]) -> Subject:
     from emu.commands import _geometry
     from emu.run_arguments import check_arguments, parse_argument
     from golden.diff import FileSubject
@@ -212,7 +249,7 @@ def _file(path: str, formats: dict[str, str], engines: tuple[str, str], more: di
         more["dynamic_lds"],
         more["hidden"],
         formats,
-        "device" in engines,
+        linked,
     )
     check_arguments(subject.kernel, arguments)
     if not subject.outputs:

@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from emu.bisect_compare import Difference
 from emu.dispatch import Watch
 from gfx950.evidence import counted as counted_instructions
 from gfx950.formats import FORMATS
 from gfx950.terminal import wrap
 from golden.diff import ArrayDiff, Comparison, codes
+from golden.first_wrong import WrongLaunch
 from golden.provenance import Provenance
 from golden.report import counted
 
@@ -36,6 +38,31 @@ def comparison_lines(found: Comparison) -> Iterator[str]:
             yield from wrap(line, "    ") if not line.startswith("[") else wrap(line, "  ")
     if len(wrong) > SHOWN:
         yield f"  and {len(wrong) - SHOWN} more"
+    for line in inside_lines(found):
+        yield from wrap(line, "    ") if not line.startswith("[") else wrap(line, "  ")
+
+
+def inside_lines(found: Comparison) -> Iterator[str]:
+    """The first wrong instruction and the registers at a point, where they were looked for."""
+    if found.first_wrong is not None:
+        first = found.first_wrong
+        yield f"[first wrong] {launch_text(first.launch)}"
+        yield from (line.strip() for line in str(first.finding).splitlines())
+        if first.finding.kind == "none":
+            yield "given the emulator's inputs it is right: what it read was wrong before, or it is not wrong each time"
+    if found.registers is not None:
+        at, differences = found.registers, found.registers.differences
+        place = f"offset 0x{at.point.offset:x}, run {at.point.occurrence}, of workgroup {at.point.workgroup}"
+        yield f"[registers] {launch_text(at.launch)}"
+        yield f"before {place} wave {at.point.wave}: {counted(len(differences), 'register')} differ"
+        yield from map(str, differences[:SHOWN])
+        if len(differences) > SHOWN:
+            yield f"and {len(differences) - SHOWN} more"
+
+
+def launch_text(launch: WrongLaunch) -> str:
+    """Which launch was looked at."""
+    return f"kernel {launch.writer.kernel}, launch {launch.number}, which wrote {launch.output}"
 
 
 def array_lines(array: ArrayDiff, engines: Sequence[str], repeat: int = 1) -> Iterator[str]:
@@ -206,8 +233,57 @@ def _comparison_document(found: Comparison) -> dict[str, Any]:
         "wave_instructions": found.instructions,
         "device_milliseconds": found.milliseconds,
         "seconds": {engine: round(seconds, 3) for engine, seconds in found.seconds.items()},
+        "first_wrong": _first_wrong_document(found),
+        "registers": _registers_document(found),
         "outputs": [_array_document(array, found.engines) for array in found.arrays],
     }
+
+
+def _first_wrong_document(found: Comparison) -> dict[str, Any] | None:
+    if found.first_wrong is None:
+        return None
+    launch, finding = found.first_wrong.launch, found.first_wrong.finding
+    return _launch_document(launch) | {
+        "kind": finding.kind,
+        "instruction": finding.instruction,
+        "offset": finding.point.offset if finding.point is not None else None,
+        "occurrence": finding.point.occurrence if finding.point is not None else None,
+        "index": finding.index,
+        "of": finding.total,
+        "runs": finding.runs,
+        "source": str(finding.source) if finding.source is not None else None,
+        "inputs": {name: [hex(v) for v in values] for name, values in finding.inputs.items()},
+        "undefined": list(finding.undefined),
+        "differences": [_register_document(d) for d in finding.differences],
+    }
+
+
+def _registers_document(found: Comparison) -> dict[str, Any] | None:
+    if found.registers is None:
+        return None
+    point = found.registers.point
+    return _launch_document(found.registers.launch) | {
+        "offset": point.offset,
+        "occurrence": point.occurrence,
+        "differences": [_register_document(d) for d in found.registers.differences],
+    }
+
+
+def _launch_document(launch: WrongLaunch) -> dict[str, Any]:
+    w = launch.writer
+    return {
+        "kernel": w.kernel,
+        "launch": launch.number,
+        "output": launch.output,
+        "workgroup": list(w.workgroup),
+        "wave": w.wave,
+    }
+
+
+def _register_document(difference: Difference) -> dict[str, Any]:
+    sides = {"emulator": difference.reference, "suspect": difference.suspect}
+    values = {side: [hex(v) for v in numbers] for side, numbers in sides.items()}
+    return {"register": difference.register, "lanes": list(difference.lanes)} | values
 
 
 def _array_document(array: ArrayDiff, engines: Sequence[str]) -> dict[str, Any]:

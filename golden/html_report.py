@@ -16,6 +16,7 @@ from golden.diff_report import (
     first_rows,
     index_text,
     inputs_text,
+    inside_lines,
     sampled,
     writer_text,
 )
@@ -87,6 +88,8 @@ def _summary(comparisons: Sequence[Comparison]) -> str:
 
 def _comparison(one: Comparison) -> list[str]:
     parts = [f'<h2 class="wrong">{_text(one.name)}</h2>']
+    inside = list(inside_lines(one))
+    parts += [f"<pre>{_text(chr(10).join(inside))}</pre>"] if inside else []
     for array in one.arrays:
         if array.good:
             continue

@@ -22,7 +22,8 @@ Numbers = NDArray[np.intp]
 @dataclass(frozen=True, eq=False)
 class Writers:
     """Who wrote elements of an array. element: flat indices; lane, wave, workgroup (a row of `workgroups`): of each;
-    differs: whether it differs. complete: whether these are all the elements that were written, or a sample."""
+    differs: whether it differs. complete: whether these are all the elements that were written, or a sample. weight:
+    how many elements each stands for."""
 
     element: Numbers
     lane: Numbers
@@ -31,6 +32,7 @@ class Writers:
     differs: NDArray[np.bool_]
     workgroups: list[tuple[int, int, int]]
     complete: bool
+    weight: NDArray[np.float64]
 
     @property
     def wrong(self) -> int:
@@ -38,14 +40,18 @@ class Writers:
         return int(np.count_nonzero(self.differs))
 
 
-def writers_of(found: list[tuple[int, Watch, bool]], complete: bool) -> Writers:
-    """Of (flat index, writer, whether it differs)."""
+def writers_of(found: list[tuple[int, Watch, bool]], differing: int, total: int) -> Writers:
+    """Of a sample: (flat index, writer, whether it differs). differing of total: of all the elements."""
     groups = sorted({w.workgroup for _, w, _ in found}, key=lambda group: group[::-1])
     number = {group: n for n, group in enumerate(groups)}
     columns = [(e, w.lane, w.wave, number[w.workgroup]) for e, w, _ in found]
     table = np.array(columns, np.intp).reshape(-1, 4)
     element, lane, wave, group = table.T
-    return Writers(element, lane, wave, group, np.array([d for _, _, d in found], bool), groups, complete)
+    differs = np.array([d for _, _, d in found], bool)
+    wrong = max(1, sum(d for _, _, d in found))
+    right = max(1, len(found) - wrong)
+    weight = np.where(differs, differing / wrong, (total - differing) / right)
+    return Writers(element, lane, wave, group, differs, groups, False, weight)
 
 
 def narrowed(writers: Writers) -> str:
@@ -54,18 +60,17 @@ def narrowed(writers: Writers) -> str:
     wrong = writers.differs
     if writers.wrong < 2:
         return ""
-    found = [_best(wrong, _lane_sets(writers.lane, wrong))]
-    found += [_best(wrong, _single("wave", writers.wave, wrong, str))]
-    found += [_best(wrong, _single("workgroup", writers.workgroup, wrong, lambda n: str(writers.workgroups[n])))]
+    found = [_best(writers, _lane_sets(writers.lane, wrong))]
+    found += [_best(writers, _single("wave", writers.wave, wrong, str))]
+    found += [_best(writers, _single("workgroup", writers.workgroup, wrong, lambda n: str(writers.workgroups[n])))]
     return ", ".join(f"only {name}" for name in found if name)
 
 
-def _best(wrong: NDArray[np.bool_], sets: Iterator[tuple[str, NDArray[np.bool_]]]) -> str:
+def _best(writers: Writers, sets: Iterator[tuple[str, NDArray[np.bool_]]]) -> str:
     """The first set that holds all that is wrong and is small enough to say something."""
-    count = int(np.count_nonzero(wrong))
     for name, inside in sets:
-        share = np.count_nonzero(inside) / inside.size
-        if inside[wrong].all() and share < 1 and (count - 1) * -math.log2(share) >= ENOUGH:
+        share = max(float(writers.weight[inside].sum() / writers.weight.sum()), 1 / inside.size)
+        if inside[writers.differs].all() and share < 1 and (writers.wrong - 1) * -math.log2(share) >= ENOUGH:
             return name
     return ""
 

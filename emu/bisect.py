@@ -22,7 +22,7 @@ from emu.errors import LaunchError
 from emu.geometry import Dimensions
 from emu.instrument import Point
 from emu.instrument_registers import Registers, linked_code
-from emu.instrument_run import Job, Run, run
+from emu.instrument_run import Job, Place, Run, run
 from emu.source_lines import SourceLine, source_lines
 from gfx950.isa.text import instruction_text
 
@@ -38,8 +38,8 @@ _REGISTER = re.compile(r"\b([vsa])(?:(\d+)\b|\[(\d+):(\d+)\])")
 class Finding:
     """Where two runs of a wave part.
 
-    kind: `instruction`, whose result differs; `load`, of memory that may have been wrong already: `addresses` are the
-    reference run's, by lane; `branch`, where one run goes another way; `start`, when registers differ before the first
+    kind: `instruction`, whose result differs; `load`, of memory that may have been wrong already: `addresses` and
+    `places` (of the arrays) are the emulator's, by lane, `in_lds` says that they are LDS's; `branch`, where one run goes another way; `start`, when registers differ before the first
     instruction; `memory`, when registers never differ where they were looked at but arrays do; `none`, when these do
     not either. index of total: of the wave's instructions, from 0. inputs: the values of the registers that the
     instruction names, before it, the same in both runs. undefined: those of them that nobody has written. runs: how
@@ -59,10 +59,22 @@ class Finding:
     inputs: dict[str, tuple[int, ...]] = field(default_factory=dict)
     undefined: tuple[str, ...] = ()
     addresses: dict[int, int] = field(default_factory=dict)
+    in_lds: bool = False
+    places: tuple[Place, ...] = ()
     arrays: tuple[int | str, ...] = ()
 
     def __str__(self) -> str:
         return "\n".join([f"workgroup {self.workgroup}, wave {self.wave}: {self._what()}", *self._lines()])
+
+    def memory_of(self, lane: int) -> str:
+        """What a load that differs read in a lane, in words: an argument's bytes, LDS, or an address."""
+        address = self.addresses.get(lane)
+        if address is None:
+            return "its memory"
+        if self.in_lds:
+            return f"byte {address} of LDS"
+        place = next((p for p in self.places if p.address <= address < p.address + p.nbytes), None)
+        return f"byte {address - place.address} of argument {place.argument}" if place else f"address {address:#x}"
 
     def _what(self) -> str:
         if self.kind == "none":
@@ -83,15 +95,15 @@ class Finding:
         lines = [f"  {d}" for d in self.differences[:SHOWN]]
         lines += [f"  and {len(self.differences) - SHOWN} more registers"] * (len(self.differences) > SHOWN)
         first = {lane for d in self.differences for lane in d.lanes[:1]}
-        for name, values in self.inputs.items():
+        for name, values in list(self.inputs.items())[:SHOWN]:
             shown = values if len(values) == 1 else [values[lane] for lane in sorted(first)[:1] or [0]]
             where = "" if len(values) == 1 else f" lane {sorted(first)[0] if first else 0}"
             lines.append(f"  before it, in both: {name}{where} = {shown[0]:#x}")
         if self.undefined:
             lines.append(f"  it names registers that nothing has written: {', '.join(self.undefined)}")
         if self.kind == "load":
-            lane, address = next(iter(self.addresses.items()), (0, 0))
-            lines.append(f"  it loads: look at who wrote the memory, in the reference at {address:#x} (lane {lane})")
+            lane = next((lane for lane in sorted(first) if lane in self.addresses), min(self.addresses, default=0))
+            lines.append(f"  it loads: look at who wrote {self.memory_of(lane)} (lane {lane})")
         if self.kind == "branch":
             lines.append("  its registers agree and the runs part here: the branch itself went another way")
         return lines
@@ -159,7 +171,8 @@ class _Search:
         """What differs before an instruction."""
         if index not in self.seen:
             point = self.trace.point(index)
-            mine, theirs = (run(self.job, point, how) for how in (self.reference, self.suspect))
+            theirs = run(self.job, point, self.suspect)
+            mine = run(self.job, point, self.reference, lows=[place.address % (1 << 32) for place in theirs.places])
             self.runs += 2
             here, there = _registers(mine), _registers(theirs)
             self.registers[index] = here
@@ -200,15 +213,17 @@ class _Search:
         text = instruction_text(code.data, code.address, kernel.entry + point.offset)
         parted = tuple(self.compared(index + 1))
         kind = "branch" if parted[0].register == "reached" else "load" if LOADS.match(text) else "instruction"
-        loads = Loads(point)
+        loads, places = Loads(point), []
         if kind == "load":
-            run(self.job, None, RunOptions(engine="numpy", model=self.reference.model, observers=(loads,)))
+            how = RunOptions(engine="numpy", model=self.reference.model, observers=(loads,))
+            places = run(self.job, None, how).places
         inputs, undefined = self._inputs(index, text)
         lines = source_lines(loaded)
         before = [address for address in lines if address <= kernel.entry + point.offset]
         return self._finding(
             kind, index=index, point=point, instruction=text, source=lines[max(before)] if before else None,
             differences=parted, inputs=inputs, undefined=undefined, addresses=loads.addresses,
+            in_lds=loads.lds, places=tuple(places),
         )  # fmt: skip
 
     def _inputs(self, index: int, text: str) -> tuple[dict[str, tuple[int, ...]], tuple[str, ...]]:

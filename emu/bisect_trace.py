@@ -139,9 +139,11 @@ def _pointers(one: RunningWave) -> list[int]:
 
 @dataclass
 class Loads(Observer):
-    """The addresses that one instruction of a wave loads from. addresses: by lane, those of a scalar load under 0."""
+    """The addresses that one instruction of a wave loads from. addresses: by lane, those of a scalar load under 0; in
+    LDS, where `lds` says so."""
 
     point: Point
+    lds: bool = False
     addresses: dict[int, int] = field(default_factory=dict)
     _seen: Counter[int] = field(default_factory=Counter)
     _space: Any = None
@@ -158,8 +160,12 @@ class Loads(Observer):
 
     def after(self, one: RunningWave, decoded: Decoded) -> None:
         """Takes it away."""
-        if isinstance(one.wave.address_space, _Listener):
-            one.wave.address_space = self._space
+        if not isinstance(one.wave.address_space, _Listener):
+            return
+        one.wave.address_space = self._space
+        for addresses, active in one.wave.last_lds[:1]:
+            self.lds = True
+            self.addresses.update({int(lane): int(addresses[lane]) for lane in np.flatnonzero(active)})
 
 
 class _Listener:

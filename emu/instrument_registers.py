@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -106,14 +107,16 @@ def _sets_switches(text: str) -> bool:
 def _lines(loaded: CodeObject, kernel: Kernel) -> list[tuple[int, str]]:
     """Address and text of each instruction that the kernel may reach: all code but that of other kernels."""
     others = [k.entry for k in loaded.kernels.values() if k.entry != kernel.entry]
-    skipped = [range(s.address, s.address + s.size) for s in loaded.symbols.values() if s.address in others]
+    functions = [s for s in loaded.symbols.values() if s.kind in ("function", "other")]
+    skipped = [range(s.address, s.address + s.size) for s in functions if s.address in others]
+    ends = {end for s in functions for end in (s.address, s.address + s.size)}
     found: list[tuple[int, str]] = []
     for run in loaded.code:
-        at = run.address
-        for gap in sorted((g for g in skipped if g.start in range(at, at + len(run.data))), key=lambda g: g.start):
-            found += _listed(run.data[at - run.address : gap.start - run.address], at)
-            at = max(at, gap.stop)
-        found += _listed(run.data[at - run.address :], at)
+        last = run.address + len(run.data)
+        marks = sorted({run.address, last, *(end for end in ends if run.address < end < last and end % 4 == 0)})
+        for start, end in itertools.pairwise(marks):
+            if not any(start in gap for gap in skipped):
+                found += _listed(run.data[start - run.address : end - run.address], start)
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +18,8 @@ from emu.instrument import Point, instrumented
 from emu.instrument_registers import Registers, layout_of, read_registers
 from emu.kernarg import POINTER_KINDS
 from emu.kernel_metadata import Argument, Kernel
+
+Bytes = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,11 +70,19 @@ def run_to(job: Job, point: Point, options: RunOptions | None = None, *, lds: in
 
 
 def run(
-    job: Job, point: Point | None, options: RunOptions | None = None, *, lds: int = 0, free_vgpr: bool = True
+    job: Job,
+    point: Point | None,
+    options: RunOptions | None = None,
+    *,
+    lds: int = 0,
+    free_vgpr: bool = True,
+    lows: Sequence[int] = (),
 ) -> Run:
     """As `run_to`, with all that is known afterwards; without a point the job's own code runs.
 
-    Memory is laid out in the same way with and without a point, so that addresses in registers agree.
+    Memory is laid out in the same way with and without a point, so that addresses in registers agree. lows: the low 32
+    bits that the addresses of the arrays shall have in the emulator, as a device's had them: then sums of addresses
+    carry where they do there.
     """
     chosen = options or RunOptions()
     layout = layout_of(job.code, job.kernel, lds)
@@ -86,7 +96,7 @@ def run(
             code = instrumented(
                 code, job.kernel, point, memory.seen(address), block=block, lds=lds, free_vgpr=free_vgpr
             )
-        done = _launch(job, device.load(code), memory)
+        done = _launch(job, device.load(code), memory, lows)
         if point is not None:
             done.registers = read_registers(dumped(), layout)
         return done
@@ -98,9 +108,13 @@ class _Emulated:
     def __init__(self, device: Device) -> None:
         self.device = device
 
-    def place(self, array: np.ndarray[Any, Any], name: str) -> tuple[int, Callable[[], np.ndarray[Any, Any]]]:
-        """The emulated address of an array, and what gives its bytes after the launch."""
+    def place(self, array: np.ndarray[Any, Any], name: str, low: int = 0) -> tuple[int, Callable[[], Bytes]]:
+        """The emulated address of an array, with these low 32 bits, and what gives its bytes after the launch."""
         writable = bool(array.flags.writeable)
+        if low:  # what stands before it is never touched, and so takes no memory
+            padded = np.zeros(low + array.nbytes, np.uint8)
+            padded[low:] = np.frombuffer(array.tobytes(), np.uint8)
+            return self.device.map(padded, name, writable) + low, lambda: padded[low:]
         return self.device.map(array, name, writable), lambda: array
 
     def seen(self, address: int) -> int:
@@ -117,8 +131,8 @@ class _OnDevice:
         self.device, self.owned, self.hip = device, owned, Hip()
         self.addresses: dict[int, int] = {}
 
-    def place(self, array: np.ndarray[Any, Any], name: str) -> tuple[int, Callable[[], np.ndarray[Any, Any]]]:
-        """See `_Emulated.place`."""
+    def place(self, array: np.ndarray[Any, Any], name: str, low: int = 0) -> tuple[int, Callable[[], Bytes]]:
+        """See `_Emulated.place`; the device has its own low bits."""
         there = self.owned.enter_context(self.hip.filled(array))
         address = self.device.memory.map_on_device(self.hip.index, there.address, name)
         self.addresses[address] = there.address
@@ -129,10 +143,11 @@ class _OnDevice:
         return self.addresses[address]
 
 
-def _launch(job: Job, module: Module, memory: _Emulated | _OnDevice) -> Run:
+def _launch(job: Job, module: Module, memory: _Emulated | _OnDevice, lows: Sequence[int]) -> Run:
     """Launches with copies of the job's arrays, all of them placed before."""
     kernel = module.code.kernel(job.kernel)
-    done, after, placed = Run(None), {}, {}
+    done, after = Run(None), {}
+    placed: dict[int, tuple[int, Callable[[], Bytes]]] = {}
     values: dict[int | str, object] = {}
     for name, argument, value in _named(kernel, job.arguments):
         if argument is None or argument.value_kind not in POINTER_KINDS or not (is_array(value)):
@@ -140,7 +155,8 @@ def _launch(job: Job, module: Module, memory: _Emulated | _OnDevice) -> Run:
             continue
         if id(value) not in placed:
             array = _copied(kernel, name, value)
-            placed[id(value)] = memory.place(array, f"argument {name}")
+            low = lows[len(placed)] if len(placed) < len(lows) else 0
+            placed[id(value)] = memory.place(array, f"argument {name}", low)
             done.places.append(Place(name, memory.seen(placed[id(value)][0]), array.nbytes))
         values[name], after[name] = placed[id(value)]
     given = values if isinstance(job.arguments, Mapping) else list(values.values())

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
+from hip_stand_in import Fault, stand_in
 from instrumented_kernels import assembly_kernel, jobs, moments
 from kernel_builds import HEADER
 from llvm_tools import compiled, linked
@@ -76,12 +77,12 @@ class Flip(Observer):
             wave.vgprs[int(self.register[1:]) + ACCUMULATORS * (self.register[0] == "a"), self.lane] ^= bit
 
 
-def point_of(job: Job, text: str, nth: int, workgroup=(1, 0, 0), wave=1) -> Point:
-    """Where an instruction whose text begins so stands: its first place, at the nth visit."""
+def point_of(job: Job, text: str, nth: int, workgroup=(1, 0, 0), wave=1, last: bool = False) -> Point:
+    """Where an instruction whose text begins so stands: its first place (or last), at the nth visit."""
     code = load(job.code)
     kernel = code.kernel(job.kernel)
     run_of = code.code_of(kernel)
-    for address in sorted(usage(job.code, job.kernel).starts):
+    for address in sorted(usage(job.code, job.kernel).starts, reverse=last):
         if address >= kernel.entry and instruction_text(run_of.data, run_of.address, address).startswith(text):
             return Point(address - kernel.entry, nth, workgroup, wave)
     raise AssertionError(f"no {text}")
@@ -124,7 +125,9 @@ def test_a_load_of_what_was_wrong_before_is_called_a_load():
     point = point_of(job, "ds_read", 2)
     register = "v" + str(_results(job, point)[0])
     finding = found(job, point, register, lane=9)
-    assert (finding.kind, finding.point) == ("load", point)
+    assert (finding.kind, finding.point, finding.in_lds) == ("load", point, True)
+    assert finding.addresses[9] == 4 * ((64 + 9) ^ 65)
+    assert "it loads: look at who wrote byte 32 of LDS (lane 9)" in str(finding)
 
 
 def _results(job: Job, point: Point) -> list[int]:
@@ -148,15 +151,34 @@ def test_a_load_names_the_addresses():
     place = run(job, Point(0)).places[1]
     assert finding.kind == "load"
     assert finding.addresses[9] == place.address + 4 * (128 + 64 + (9 ^ 3))
-    assert "look at who wrote the memory, in the reference at 0x" in str(finding)
+    assert "it loads: look at who wrote byte 808 of argument 1 (lane 9)" in str(finding)
 
 
-def test_a_branch_that_goes_another_way():
+def test_a_loop_that_ends_too_early():
     job = jobs()["places"]
     point = point_of(job, "s_cmp_lg_u32 s8, s6", 2)
     finding = found(job, point, "scc")
     assert (finding.kind, finding.point) == ("instruction", point)
     assert finding.differences[0].register == "scc"
+
+
+@dataclass
+class WrongWay(Flip):
+    """Sends a branch the other way, with SCC as it was."""
+
+    def before(self, one, decoded):
+        super().before(one, decoded)
+        if self._is_it(one, decoded) and self.seen[self.point] == self.point.occurrence - 1:
+            one.wave.scc_bit = not one.wave.scc_bit
+
+
+def test_a_branch_that_goes_another_way():
+    job = jobs()["places"]
+    point = point_of(job, "s_cbranch_scc1", 2, last=True)
+    suspect = RunOptions(engine="numpy", observers=(WrongWay(job, point, "scc"),))
+    finding = find_first_difference(job, point.workgroup, point.wave, suspect)
+    assert (finding.kind, finding.point) == ("branch", point)
+    assert "the branch itself went another way" in str(finding)
 
 
 def test_a_store_that_goes_wrong_by_itself():
@@ -243,3 +265,27 @@ def test_registers_that_nobody_wrote_are_named():
     finding = found(job, point, "v3", 11)
     assert finding.undefined == ("v9",)
     assert "it names registers that nothing has written: v9" in str(finding)
+
+
+@pytest.mark.parametrize(("name", "text", "nth", "register", "lane", "bit"), [FLIPS[0], FLIPS[4]])
+def test_a_wrong_chip_behind_hip(name, text, nth, register, lane, bit):
+    job = jobs()[name]
+    point = point_of(job, text, nth)
+    fault = Fault(name, point.offset, register, bit, lane, nth, point.wave, point.workgroup)
+    with stand_in(faults=[fault]):
+        finding = find_first_difference(job, point.workgroup, point.wave, RunOptions(engine="device"))
+    assert (finding.kind, finding.point, finding.differences[0].register) == ("instruction", point, register)
+
+
+def test_a_right_chip_behind_hip():
+    with stand_in():
+        finding = find_first_difference(reading_job(), (1, 0, 0), 1, RunOptions(engine="device"))
+    assert finding.kind == "none"
+
+
+def test_the_low_bits_of_addresses_can_be_chosen():
+    job = reading_job()
+    plain, moved = run(job, Point(0)), run(job, Point(0), lows=[0x123400, 0xFFFF_FF00])
+    assert [place.address & 0xFFFF_FFFF for place in moved.places] == [0x123400, 0xFFFF_FF00]
+    assert np.array_equal(plain.arrays[0], moved.arrays[0])
+    assert plain.arrays[0].any()

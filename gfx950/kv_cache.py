@@ -50,7 +50,8 @@ REBASE_RULE = rule(
     Evidence.vendor,
     "vLLM's test of the MiniMax-M3 page-16 rebases (slots -1 0 127 128 129 255 256, table -1 0 3)",
     "For a packed cache the writer's slot becomes slot + (slot // 128) * 128, a negative slot stays as it is, and every"
-    " entry of the block table is doubled.",
+    " entry of the block table is doubled. A double beyond the table's dtype is the dtype's nearest end, where vLLM's"
+    " int32 wraps; only garbage has one, so that the entries that any row sees are the same.",
 )
 INDEX_KEY_RULE = rule(
     "sparse_attention.cache.index_keys",

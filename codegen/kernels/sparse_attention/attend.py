@@ -25,6 +25,7 @@ from codegen.kernels.sparse_attention.chunk import (
 from codegen.kernels.sparse_attention.launch import Runner, check_array, check_whole
 from codegen.kernels.sparse_attention.reduce import MAX_SPLITS, REDUCERS, splits_of
 from codegen.kernels.sparse_attention.shapes import ASM_PAGE_SIZE, CHUNK, GROUP, HEAD_DIM, LARGEST_SPLITS, PAGE_ELEMENTS
+from codegen.kernels.sparse_attention.table import check_count
 from codegen.language import (
     F32,
     I32,
@@ -211,9 +212,21 @@ class Attended:
 
 
 def get_recommended_splits(num_seqs: int, num_kv_heads: int = 1, compute_units: int = COMPUTE_UNITS) -> int:
-    """Splits that fill the chip twice, 1 to 8. [rule sparse_attention.recommended_splits]"""
-    sequences = max(num_seqs * num_kv_heads, 1)
-    return max(min(-(-2 * compute_units // sequences), LARGEST_SPLITS), 1)
+    """Splits that fill the chip twice, 1 to 8. Raises TypeError and ValueError for what is no count.
+    [rule sparse_attention.recommended_splits]"""
+    given = ("num_seqs", num_seqs, 0), ("num_kv_heads", num_kv_heads, 1), ("compute_units", compute_units, 1)
+    for name, value, least in given:
+        check_count(name, value, least)
+    sequences = max(int(num_seqs) * int(num_kv_heads), 1)
+    return max(min(-(-2 * int(compute_units) // sequences), LARGEST_SPLITS), 1)
+
+
+def scales_by_page(scales: NDArray[np.float32], flattened: int) -> NDArray[np.float32]:
+    """Scales of tokens, float32 [kv heads][tokens], in the order of dense planes' pages: [flattened][16], as
+    `attend` takes them. flattened: pages * kv heads of the cache."""
+    heads = len(scales)
+    by_page = scales[:, : flattened // heads * ASM_PAGE_SIZE].reshape(heads, -1, ASM_PAGE_SIZE).swapaxes(0, 1)
+    return np.ascontiguousarray(by_page).reshape(-1, ASM_PAGE_SIZE)
 
 
 def attend(
@@ -240,11 +253,11 @@ def attend(
     for anything else, naming the array and the place.
     """
     _check_inputs(q, k, v, table, ctx)
-    _check_numbers(len(q), splits, scale)
+    check_splits(splits, len(q))
+    check_scale(scale)
     scales = _scales(k, min(len(k), len(v)), k_scale, v_scale)
+    check_names(p, reduce)
     chosen = _kernel(scales, p)
-    if reduce not in tuple(REDUCERS):
-        raise ValueError(f"there is no reduce {reduce!r}; there are {', '.join(REDUCERS)}")
     sequences = len(q)
     o = np.zeros((sequences, splits, GROUP, HEAD_DIM), np.uint16)
     m, l = np.zeros((2, sequences, splits, GROUP), np.float32)  # noqa: E741
@@ -281,8 +294,6 @@ def _scales(k: NDArray[Any], pages: int, k_scale: object, v_scale: object) -> tu
 
 def _kernel(scales: tuple[NDArray[np.float32], ...], p: str) -> Kernel:
     """The kernel for these scales and a treatment of P."""
-    if p not in TREATMENTS:
-        raise ValueError(f"there is no treatment {p!r} of P; there are {', '.join(TREATMENTS)}")
     per_token = bool(scales) and scales[0].ndim == 2
     if p != TREATMENTS[0] and (per_token or not scales):
         kind = "scales [pages][16] have a treatment of their own" if per_token else "a bf16 cache has none"
@@ -316,18 +327,31 @@ def _check_pages(table: NDArray[np.int32], ctx: NDArray[np.int32], pages: int) -
     wrong = np.argwhere(used & ((table < 0) | (table >= pages)))
     if wrong.size:
         row, entry = (int(x) for x in wrong[0])
+        expected = f"0 .. {pages - 1}, a page of both k and v" if pages else "no keys, for k or v has no pages"
         raise ValueError(
-            f"table[{row}, {entry}] is {int(table[row, entry])}; expected 0 .. {pages - 1}, a page of both k and v:"
-            f" ctx[{row}] is {int(ctx[row])}"
+            f"table[{row}, {entry}] is {int(table[row, entry])}; expected {expected}: ctx[{row}] is {int(ctx[row])}"
         )
 
 
-def _check_numbers(sequences: int, splits: int, scale: object) -> None:
+def check_names(p: str, reduce: str) -> None:
+    """Refuses treatments of P and reductions that there are not. Raises ValueError."""
+    if p not in TREATMENTS:
+        raise ValueError(f"there is no treatment {p!r} of P; there are {', '.join(TREATMENTS)}")
+    if reduce not in tuple(REDUCERS):
+        raise ValueError(f"there is no reduce {reduce!r}; there are {', '.join(REDUCERS)}")
+
+
+def check_splits(splits: int, sequences: int = 1) -> None:
+    """Refuses what is no number of splits for so many sequences. Raises TypeError and ValueError."""
     check_whole("splits", splits)
     if not 1 <= splits <= MAX_SPLITS:
         raise ValueError(f"splits is {splits}; expected 1 .. {MAX_SPLITS}")
     if sequences * int(splits) > MAX_PARTS:
         raise ValueError(f"{sequences} sequences in {splits} splits; expected at most {MAX_PARTS} splits in all")
+
+
+def check_scale(scale: object) -> None:
+    """Refuses what is no finite number of float32. Raises TypeError and ValueError."""
     if isinstance(scale, bool) or not isinstance(scale, int | float | np.integer | np.floating):
         raise TypeError(f"scale is {scale!r}, a {type(scale).__name__}; expected a number")
     if not -FLOAT32_MAX <= scale <= FLOAT32_MAX:

@@ -78,6 +78,7 @@ def aiter_sparse_pa_kv_cache(kv_cache: Tensor, num_kv_heads: int) -> tuple[Tenso
         )
     key_plane, value_plane = cache[:, 0], cache[:, 1]
     if key_plane.is_contiguous() and value_plane.is_contiguous():
+        _check_planes_apart(kv_cache, key_plane.numel())
         keys, values, first_value_page = key_plane, value_plane, 0
     elif cache.is_contiguous():
         keys, values, first_value_page = cache, cache, PAGES_PER_SPARSE_BLOCK
@@ -109,6 +110,17 @@ def _check_allocation(kv_cache: Tensor, num_kv_heads: int) -> int:
     if width % num_kv_heads:
         raise ValueError(f"kv_cache has rows of {width} elements, which {num_kv_heads} kv heads do not share evenly")
     return width // num_kv_heads
+
+
+def _check_planes_apart(kv_cache: Tensor, plane: int) -> None:
+    """Refuses planes of `plane` elements that begin less than one apart: an element of K would be one of V too."""
+    apart = kv_cache.stride(1)
+    if apart < plane:
+        raise RuntimeError(
+            f"kv_cache with strides {tuple(kv_cache.stride())} has planes that share memory: V's begins {apart}"
+            f" elements after K's; expected at least {plane}, a whole plane: pass an allocation of both sides, not an"
+            " expanded or overlapping view"
+        )
 
 
 def _check_heads(num_kv_heads: int) -> None:
@@ -178,12 +190,18 @@ def minimax_m3_rebase_slots_to_page16(
 def minimax_m3_rebase_block_table_to_page16(block_table: Tensor, out: Tensor | None = None) -> Tensor:
     """A block table in units of a packed cache's sides: every entry times 2, negative ones too.
 
+    A double beyond the dtype is its largest or least number: garbage where no row looks may be anything, and never
+    becomes a page that there is, so that the checks of entries that a row sees refuse it.
+
     block_table: int32 or int64 [requests][columns]; out: of its shape and dtype (it may be block_table), written and
     returned. [rule sparse_attention.cache.rebase]
     """
     torch = _torch()
     _check_tensor("block_table", block_table, (torch.int32, torch.int64), 2)
-    return _written(block_table * PAGE16_SIDES_PER_BLOCK, "block_table", out)
+    limits = torch.iinfo(block_table.dtype)
+    least, most = limits.min // PAGE16_SIDES_PER_BLOCK, limits.max // PAGE16_SIDES_PER_BLOCK
+    doubled = block_table.clamp(least, most) * PAGE16_SIDES_PER_BLOCK
+    return _written(doubled.masked_fill(block_table > most, limits.max), "block_table", out)
 
 
 def _written(result: Tensor, name: str, out: Tensor | None) -> Tensor:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from codegen.kernels.lanes import at, bf16_values, butterfly, fp8_pack4, largest, ld
 from codegen.kernels.sparse_attention.chunk import E4M3_MAX
-from codegen.kernels.sparse_attention.launch import Runner, check_array, check_whole
+from codegen.kernels.sparse_attention.launch import Runner, check_array
 from codegen.kernels.sparse_attention.shapes import (
     ASM_PAGE_SIZE,
     HEAD_DIM,
@@ -23,6 +23,7 @@ from codegen.kernels.sparse_attention.shapes import (
     PAGES_PER_SPARSE_BLOCK,
     SPARSE_BLOCK_SIZE,
 )
+from codegen.kernels.sparse_attention.table import check_count
 from codegen.language import (
     F32,
     I32,
@@ -350,9 +351,7 @@ def insert_index(
 
 def _check_pages(k: NDArray[Any], v: NDArray[Any], kv_heads: int) -> bool:
     """Whether the pages are those of a packed cache."""
-    check_whole("kv_heads", kv_heads)
-    if kv_heads < 1:
-        raise ValueError(f"kv_heads is {kv_heads}; expected at least 1")
+    check_count("kv_heads", kv_heads, 1)
     dtype = np.uint16 if getattr(k, "dtype", None) == np.uint16 else np.uint8
     for name, array in (("k", k), ("v", v)):
         check_array(name, array, dtype, (None, PAGE_ELEMENTS))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from codegen.kernels.sparse_attention.attend import Attended, attend, get_recommended_splits
+from codegen.kernels.sparse_attention.attend import Attended, attend, get_recommended_splits, scales_by_page
 from codegen.kernels.sparse_attention.cases import Case, Inputs
 from codegen.kernels.sparse_attention.insert import insert_index, insert_kv, insert_kv_per_token
 from codegen.kernels.sparse_attention.launch import Runner
@@ -16,7 +16,6 @@ from codegen.kernels.sparse_attention.rows import Rows
 from codegen.kernels.sparse_attention.score import score_blocks
 from codegen.kernels.sparse_attention.select import Selection, select_blocks
 from codegen.kernels.sparse_attention.shapes import (
-    ASM_PAGE_SIZE,
     GROUP,
     HEAD_DIM,
     PAGE16_SIDES_PER_BLOCK,
@@ -24,6 +23,7 @@ from codegen.kernels.sparse_attention.shapes import (
     PAGES_PER_SPARSE_BLOCK,
     SPARSE_BLOCK_SIZE,
 )
+from codegen.kernels.sparse_attention.table import LARGEST
 
 SOFTMAX_SCALE = HEAD_DIM**-0.5
 
@@ -96,13 +96,6 @@ def run(runner: Runner, inputs: Inputs) -> Outputs:
     )
 
 
-def scales_by_page(scales: NDArray[np.float32], pages: int) -> NDArray[np.float32]:
-    """Scales of tokens, float32 [kv heads][tokens], in the order of dense planes' pages: [pages * kv heads][16]."""
-    heads = len(scales)
-    by_page = scales[:, : pages // heads * ASM_PAGE_SIZE].reshape(heads, -1, ASM_PAGE_SIZE).swapaxes(0, 1)
-    return np.ascontiguousarray(by_page).reshape(-1, ASM_PAGE_SIZE)
-
-
 def _padded(parts: list[NDArray[Any]]) -> NDArray[Any]:
     """Arrays [sequences][splits].. one after another, all with the most splits of any."""
     most = max(part.shape[1] for part in parts)
@@ -128,8 +121,15 @@ def choose(runner: Runner, inputs: Inputs, caches: Caches) -> tuple[NDArray[np.f
     case, rows = inputs.case, Rows(inputs.request, inputs.kv_len)
     forced = {"init_blocks": case.init_blocks, "local_blocks": case.local_blocks}
     scores = score_blocks(runner, inputs.index_q, caches.index_cache, inputs.index_block_table, rows, **forced)
-    table = inputs.block_table * np.int32(PAGE16_SIDES_PER_BLOCK) if case.packed else inputs.block_table
+    table = _rebased(inputs.block_table) if case.packed else inputs.block_table
     return scores, select_blocks(runner, scores, table, rows, kv_heads=case.kv_heads)
+
+
+def _rebased(block_table: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Every entry doubled, or int32's nearest end. [rule sparse_attention.cache.rebase]"""
+    least, most = (end // PAGE16_SIDES_PER_BLOCK for end in (-LARGEST - 1, LARGEST))
+    doubled = np.clip(block_table, least, most) * np.int32(PAGE16_SIDES_PER_BLOCK)
+    return np.where(block_table > most, np.int32(LARGEST), doubled)
 
 
 def attend_rows(runner: Runner, inputs: Inputs, caches: Caches, selection: Selection, part: range) -> Attended:

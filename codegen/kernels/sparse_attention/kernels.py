@@ -41,8 +41,13 @@ def machine(options: RunOptions, code_object: bytes | None = None, watch: Watche
 
 def runner(engine: str = "host") -> Runner:
     """What runs the kernels: "source", or an engine of the machine, on all cores. Raises ValueError for other names."""
+    check_engine(engine)
     if engine == "source":
         return Runner()
-    if engine not in ENGINES:
-        raise ValueError(f"there is no engine {engine!r}; there are source, {', '.join(ENGINES)}")
     return machine(RunOptions(engine=engine, threads=os.cpu_count() or 1))
+
+
+def check_engine(engine: str) -> None:
+    """Refuses names of which `runner` has nothing. Raises ValueError."""
+    if engine not in ("source", *ENGINES):
+        raise ValueError(f"there is no engine {engine!r}; there are source, {', '.join(ENGINES)}")

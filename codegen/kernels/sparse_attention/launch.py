@@ -84,10 +84,15 @@ def check_array(name: str, array: object, dtype: Any, shape: Sequence[int | None
     if array.dtype != wanted:
         raise TypeError(f"{name} has dtype {array.dtype}; expected {wanted}")
     if len(array.shape) != len(shape) or any(n is not None and n != m for n, m in zip(shape, array.shape, strict=True)):
-        text = ", ".join("any" if n is None else str(n) for n in shape)
-        raise ValueError(f"{name} has shape {array.shape}; expected ({text})")
+        raise ValueError(f"{name} has shape {array.shape}; expected {shape_text(shape)}")
     if not array.flags.c_contiguous:
         raise ValueError(f"{name} is not C-contiguous; pass np.ascontiguousarray({name})")
+
+
+def shape_text(shape: Sequence[int | None]) -> str:
+    """A shape as Python shows it, `any` where any size will do: (6,), (any, 128)."""
+    sizes = ", ".join("any" if n is None else str(n) for n in shape)
+    return f"({sizes},)" if len(shape) == 1 else f"({sizes})"
 
 
 def check_whole(name: str, value: object) -> None:

@@ -168,25 +168,41 @@ class ForwardContext:
     attn_metadata: object
 
 
-_CONTEXT: ContextVar[ForwardContext] = ContextVar("sparse_attention_forward_context")
+@dataclass(eq=False)
+class _Entered:
+    """A context that was entered, and whether it has been left since."""
+
+    context: ForwardContext
+    left: bool = False
+
+
+_ENTERED: ContextVar[tuple[_Entered, ...]] = ContextVar("sparse_attention_forward_contexts", default=())
+
+
+def _inside() -> tuple[_Entered, ...]:
+    """The contexts that are not left yet, the outermost first."""
+    return tuple(entered for entered in _ENTERED.get() if not entered.left)
 
 
 @contextmanager
 def forward_context(attn_metadata: object) -> Iterator[ForwardContext]:
-    """What layers called inside find with `get_forward_context`. Contexts nest; the inner one counts."""
-    token = _CONTEXT.set(ForwardContext(attn_metadata))
+    """What layers called inside find with `get_forward_context`. Contexts nest, and the one entered last of those not
+    left yet counts, in whatever order they are left. Each thread has its own."""
+    own = _Entered(ForwardContext(attn_metadata))
+    _ENTERED.set((*_inside(), own))
     try:
-        yield _CONTEXT.get()
+        yield own.context
     finally:
-        _CONTEXT.reset(token)
+        own.left = True  # also for a thread or task that leaves what another one entered
+        _ENTERED.set(_inside())
 
 
 def get_forward_context() -> ForwardContext:
     """The innermost context. Raises RuntimeError outside of any."""
-    context = _CONTEXT.get(None)
-    if context is None:
+    inside = _inside()
+    if not inside:
         raise RuntimeError(
             "no forward context is set; call the layer inside `with forward_context({layer_name: metadata}):`, or "
             "forward_context(None) for a profiling run"
         )
-    return context
+    return inside[-1].context

@@ -20,7 +20,7 @@ from codegen.kernels.sparse_attention.shapes import (
     TABLE_WIDTH,
     TOPK,
 )
-from codegen.kernels.sparse_attention.table import check_count
+from codegen.kernels.sparse_attention.table import check_count, check_rows
 from codegen.kernels.sparse_attention.tensors import (
     check_tensor,
     e4m3_bytes,
@@ -53,8 +53,15 @@ def aiter_indexer_unsupported_reason(
     max_decode_query_len: int = 1,
     score_type: str = "max",
 ) -> str | None:
-    """Why these kernels cannot index for such a model, with what they take instead; None if they can."""
-    blocks = ceil(max_model_len / SPARSE_BLOCK_SIZE)
+    """Why these kernels cannot index for such a model, with what they take instead; None if they can.
+
+    Raises TypeError for a size that is no whole number.
+    """
+    sizes = {"topk_blocks": topk_blocks, "sparse_block_size": sparse_block_size, "num_index_heads": num_index_heads}
+    sizes |= {"index_head_dim": index_head_dim, "max_model_len": max_model_len}
+    for name, size in {**sizes, "max_decode_query_len": max_decode_query_len}.items():
+        check_whole(name, size)
+    blocks = -(-int(max_model_len) // SPARSE_BLOCK_SIZE)
     reasons = (
         (topk_blocks != TOPK, f"it selects {topk_blocks} blocks a row; the selection takes {TOPK}"),
         (
@@ -67,9 +74,12 @@ def aiter_indexer_unsupported_reason(
             indexer_kv_dtype not in INDEX_DTYPES,
             f"its index cache is {indexer_kv_dtype}; the scores are of e4m3 keys: {' or '.join(INDEX_DTYPES)}",
         ),
+        (num_index_heads < 1, f"it has {num_index_heads} index heads; a row needs 1 to {COLUMNS}"),
+        (max_decode_query_len < 1, f"its decode requests have {max_decode_query_len} rows; one has at least 1"),
+        (max_model_len < 0, f"max_model_len is {max_model_len}; a request has 0 tokens or more"),
         (blocks > MAX_BLOCKS, f"max_model_len {max_model_len} is {blocks} blocks; a row can rank {MAX_BLOCKS}"),
         (
-            num_index_heads * max_decode_query_len > COLUMNS,
+            int(num_index_heads) * int(max_decode_query_len) > COLUMNS,
             f"{num_index_heads} index heads x {max_decode_query_len} rows of a decode request exceed the {COLUMNS} "
             "columns of the scoring's matrix instruction; use fewer speculative tokens",
         ),
@@ -186,11 +196,17 @@ def _score(
     index_q = e4m3_bytes("iq", iq, (len(rows), None, INDEX_DIM))
     target = writable("score", score, torch.float32, (index_q.shape[1], len(rows), None))
     _refuse(name, index_q, int(rows.kv_len.max(initial=0)), query_len)
+    entries = integers("block_table", block_table, (None, None))
+    check_rows(rows, entries)
+    blocks = int(rows.blocks.max(initial=0))
+    if target.shape[2] < blocks:
+        row = int(rows.blocks.argmax())
+        raise ValueError(f"score is {target.shape[2]} blocks wide; expected at least {blocks}, which row {row} sees")
     result = score_blocks(
         kernels.runner(engine),
         index_q,
         e4m3_bytes("kv", kv, (None, SPARSE_BLOCK_SIZE, INDEX_DIM)),
-        integers("block_table", block_table, (None, None)),
+        entries,
         rows,
         init_blocks=forced[0],
         local_blocks=forced[1],
@@ -230,6 +246,8 @@ def pa_sparse_block_topk(
     tokens and blocks.
     Raises ValueError for limits, shapes and counts that do not fit, TypeError for dtypes.
     """
+    check_whole("block_size", block_size)
+    check_whole("pages_per_block", pages_per_block)
     if block_size != SPARSE_BLOCK_SIZE or pages_per_block != PAGES_PER_SPARSE_BLOCK:
         raise ValueError(
             f"block_size is {block_size} and pages_per_block {pages_per_block}; the tables are of blocks of "

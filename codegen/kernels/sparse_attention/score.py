@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from codegen.kernels.lanes import at, butterfly, ld
-from codegen.kernels.sparse_attention.launch import Runner, check_array
+from codegen.kernels.sparse_attention.launch import Runner, check_array, check_whole
 from codegen.kernels.sparse_attention.rows import Rows
 from codegen.kernels.sparse_attention.shapes import INDEX_DIM, SPARSE_BLOCK_SIZE
 from codegen.kernels.sparse_attention.table import AITER, check_count, check_entries, check_rows, row_address
@@ -188,8 +188,11 @@ def score_block_width(max_seq_len: int, block_size: int = SPARSE_BLOCK_SIZE) -> 
 def tiles_of(rows: Rows, heads: int) -> NDArray[np.int32]:
     """int32 [tiles][4], the fields of `Tile`: runs of rows of one request, as many as their heads fit 16 columns.
 
-    Rows that see nothing are in no tile.
+    Rows that see nothing are in no tile. Raises TypeError and ValueError for other than 1 to 16 heads.
     """
+    check_whole("heads", heads)
+    if not 1 <= heads <= COLUMNS:
+        raise ValueError(f"heads is {heads}; expected 1 to {COLUMNS}: a matrix instruction has that many columns")
     request, blocks = rows.request.tolist(), rows.blocks.tolist()
     tiles: list[tuple[int, int, int, int]] = []
     row = 0

@@ -45,6 +45,8 @@ from codegen.language import (
 from gfx950.evidence import Evidence, rule
 from gfx950.lanes import LANES, join
 
+MAX_SEQUENCES = 1 << 26  # a (row, kv head) each: as many as the attend takes
+
 SELECTION = rule(
     "sparse_attention.selection",
     Evidence.vendor,
@@ -182,14 +184,15 @@ def select_blocks(
 
     scores: float32 [index heads][rows][width], of which a row's own blocks are read. block_table: int32
     [requests][columns], in units of `pages_per_block` pages a kv head: the rebased one for a packed cache. kv_heads: as
-    many as index heads, or a multiple. Raises TypeError and ValueError for what does not fit, naming the row.
+    many as index heads, or a multiple, and with the rows at most 2^26 sequences. Raises TypeError and ValueError for
+    what does not fit, naming the row.
     """
     check_rows(rows, block_table)
     check_array("scores", scores, np.float32, (None, len(rows), None))
     heads, _, width = scores.shape
     check_count("kv_heads", kv_heads, 1)
     check_count("pages_per_block", pages_per_block, 1)
-    _check_heads(heads, kv_heads)
+    _check_heads(heads, len(rows), kv_heads)
     most = int(rows.blocks.max(initial=0))
     if width < most:
         row = int(rows.blocks.argmax())
@@ -206,9 +209,15 @@ def select_blocks(
     return result
 
 
-def _check_heads(heads: int, kv_heads: int) -> None:
+def _check_heads(heads: int, rows: int, kv_heads: int) -> None:
     if heads < 1 or kv_heads % heads:
         raise ValueError(
             f"scores has {heads} index heads for {kv_heads} kv heads; expected one index head for each kv head, or one"
             " for equal groups of them"
+        )
+    most = MAX_SEQUENCES // max(rows, 1)
+    if kv_heads > most:
+        raise ValueError(
+            f"kv_heads is {kv_heads} for {rows} rows; expected at most {most}: a table is of at most {MAX_SEQUENCES}"
+            " sequences, a row and kv head each"
         )

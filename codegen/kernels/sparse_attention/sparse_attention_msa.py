@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from codegen.kernels.sparse_attention.attend import check_scale
 from codegen.kernels.sparse_attention.launch import Array, check_whole
 from codegen.kernels.sparse_attention.metadata import (
     MiniMaxM3SparseAiterPADecodeMetadata,
@@ -20,11 +21,12 @@ from codegen.kernels.sparse_attention.metadata import (
     prefill_metadata,
     split_decodes_and_prefills,
 )
-from codegen.kernels.sparse_attention.shapes import HEAD_DIM, SPARSE_BLOCK_SIZE, TOPK
+from codegen.kernels.sparse_attention.shapes import GROUP, HEAD_DIM, SPARSE_BLOCK_SIZE, TOPK
 from codegen.kernels.sparse_attention.sparse_pa import (
     PAGE16_SIDES_PER_BLOCK,
     PAGES_PER_SPARSE_BLOCK,
     AttendChoices,
+    check_choices,
     minimax_m3_rebase_block_table_to_page16,
     minimax_m3_rebase_slots_to_page16,
     minimax_m3_sparse_attn_decode_aiter,
@@ -36,6 +38,17 @@ from codegen.kernels.sparse_attention.tensors import check_tensor, integers, len
 
 CACHE_DTYPES = ("auto", "bfloat16", "fp8", "fp8_e4m3")  # auto is the model's own, bfloat16
 INTEGERS = (torch.int32, torch.int64)
+COMMON_FIELDS = (
+    "num_reqs",
+    "num_actual_tokens",
+    "query_start_loc",
+    "query_start_loc_cpu",
+    "seq_lens",
+    "block_table_tensor",
+    "slot_mapping",
+    "max_query_len",
+    "max_seq_len",
+)
 
 Table = tuple[torch.Tensor, torch.Tensor]
 MaybeTable = tuple[torch.Tensor | None, torch.Tensor | None]
@@ -80,19 +93,23 @@ class MiniMaxM3SparseAiterPAMetadataBuilder:
     max_model_len], which stays where it is for the builder's life, so that a captured step finds the next one's.
 
     kv_cache_spec: has block_size. vllm_config: has scheduler_config.max_num_seqs, model_config.max_model_len and
-    speculative_config (None, or with num_speculative_tokens). Raises ValueError for another block size than 128.
+    speculative_config (None, or with num_speculative_tokens). Raises ValueError for another block size than 128,
+    AttributeError for an object without one of these.
     """
 
     def __init__(self, kv_cache_spec: Any, layer_names: list[str], vllm_config: Any, device: torch.device) -> None:
-        if kv_cache_spec.block_size != SPARSE_BLOCK_SIZE:
-            raise ValueError(f"the cache's block_size is {kv_cache_spec.block_size}; expected {SPARSE_BLOCK_SIZE}")
+        block_size = _field("kv_cache_spec", kv_cache_spec, "block_size")
+        check_whole("the cache's block_size", block_size)
+        if block_size != SPARSE_BLOCK_SIZE:
+            raise ValueError(f"the cache's block_size is {block_size}; expected {SPARSE_BLOCK_SIZE}")
         self.kv_cache_spec = kv_cache_spec
         self.layer_names = layer_names
         self.reorder_batch_threshold = decode_threshold(vllm_config)
-        length, seqs = vllm_config.model_config.max_model_len, vllm_config.scheduler_config.max_num_seqs
+        length = _config(vllm_config, "model_config", "max_model_len")
+        seqs = _config(vllm_config, "scheduler_config", "max_num_seqs")
         for name, value in (("max_model_len", length), ("max_num_seqs", seqs)):
             check_count(name, value, 1)
-        shape = (seqs, -(-length // kv_cache_spec.block_size))
+        shape = (seqs, -(-length // block_size))
         self.page16_block_table_buffer = torch.empty(shape, dtype=torch.int32, device=device)
 
     def build(
@@ -103,9 +120,12 @@ class MiniMaxM3SparseAiterPAMetadataBuilder:
         common_attn_metadata: has num_reqs, num_actual_tokens, query_start_loc and query_start_loc_cpu [requests + 1],
         seq_lens int32 [requests], block_table_tensor int32 [requests][blocks], slot_mapping int64 [tokens],
         max_query_len and max_seq_len. common_prefix_len and fast_build change nothing.
-        Raises AssertionError for a block table larger than the buffer, ValueError as `split_decodes_and_prefills`.
+        Raises AssertionError for a block table larger than the buffer, ValueError as `split_decodes_and_prefills`,
+        AttributeError for metadata without one of its fields.
         """
         common = common_attn_metadata
+        for name in COMMON_FIELDS:
+            _field("common_attn_metadata", common, name)
         check_count("num_reqs", common.num_reqs, 0)
         offsets = integers("query_start_loc_cpu", common.query_start_loc_cpu, (common.num_reqs + 1,))
         split = split_decodes_and_prefills(offsets.tolist(), common.num_actual_tokens, self.reorder_batch_threshold)
@@ -137,6 +157,19 @@ class MiniMaxM3SparseAiterPAMetadataBuilder:
                 "has max_num_seqs rows and the blocks of max_model_len as columns; raise these, or cut the table"
             )
         return minimax_m3_rebase_block_table_to_page16(block_table, out=buffer[:requests, :columns])
+
+
+def _field(what: str, owner: Any, name: str) -> Any:
+    if not hasattr(owner, name):
+        raise AttributeError(
+            f"{what}, a {type(owner).__name__}, has no {name}; the metadata builder reads it: pass vLLM's object, or"
+            " one with its fields"
+        )
+    return getattr(owner, name)
+
+
+def _config(vllm_config: Any, part: str, name: str) -> Any:
+    return _field(f"vllm_config.{part}", _field("vllm_config", vllm_config, part), name)
 
 
 def decode_threshold(vllm_config: Any) -> int:
@@ -172,9 +205,10 @@ def _check_common(common: Any, offsets: Array) -> None:
 class MiniMaxM3SparseAiterPAImpl:
     """A sparse layer's attention over the blocks that its indexer selected.
 
-    num_heads: query heads, 16 a kv head. scale: of the scores. kv_cache_dtype: of `CACHE_DTYPES`. topk_blocks, at most
-    16, and sparse_block_size, 128, are the model's. choices: what the bits depend on beside the data.
-    Raises ValueError for a cache dtype or sizes that the kernels do not have.
+    num_heads: query heads, 16 a kv head. head_size: 128. scale: of the scores. num_kv_heads: num_heads where it is not
+    given, as vLLM has it, which these kernels then refuse. kv_cache_dtype: of `CACHE_DTYPES`. topk_blocks, at most 16,
+    and sparse_block_size, 128, are the model's. choices: what the bits depend on beside the data.
+    Raises TypeError for parameters of another kind, ValueError for those that the kernels do not have.
     """
 
     def __init__(
@@ -191,12 +225,17 @@ class MiniMaxM3SparseAiterPAImpl:
     ) -> None:
         if kv_cache_dtype not in CACHE_DTYPES:
             raise ValueError(f"kv_cache_dtype is {kv_cache_dtype!r}; expected one of {', '.join(CACHE_DTYPES)}")
+        _check_heads(num_heads, num_kv_heads, head_size)
+        check_scale(scale)
         check_whole("topk_blocks", topk_blocks)
+        check_whole("sparse_block_size", sparse_block_size)
         if not 1 <= topk_blocks <= TOPK or sparse_block_size != SPARSE_BLOCK_SIZE:
             raise ValueError(
                 f"the layer selects {topk_blocks} blocks of {sparse_block_size} tokens; the kernels take 1 to {TOPK} "
                 f"of {SPARSE_BLOCK_SIZE}"
             )
+        chosen = AttendChoices() if choices is None else choices
+        check_choices(chosen)
         self.num_heads = num_heads
         self.head_size = head_size
         self.scale = scale
@@ -205,7 +244,7 @@ class MiniMaxM3SparseAiterPAImpl:
         self.use_fp8_kv = kv_cache_dtype.startswith("fp8")
         self.topk_blocks = topk_blocks
         self.block_size = sparse_block_size
-        self.choices = choices or AttendChoices()
+        self.choices = chosen
 
     def forward(
         self,
@@ -241,7 +280,7 @@ class MiniMaxM3SparseAiterPAImpl:
                 f"num_kv_heads is {self.num_kv_heads} and the layer has no sparse_bt_buffer: a table built here would "
                 "address the cache of one head. Let the indexer's top-k emit the page table, or run one kv head a rank"
             )
-        k_cache, v_cache = _pair("get_aiter_sparse_pa_kv_cache()", layer.get_aiter_sparse_pa_kv_cache())
+        k_cache, v_cache = views_of(layer)
         if emitted[0] is not None:
             _check_stride(k_cache, v_cache)
         heads = (-1, self.num_heads, self.head_size)
@@ -253,7 +292,7 @@ class MiniMaxM3SparseAiterPAImpl:
         common: dict[str, Any] = {**asdict(self.choices), **self._scales(layer)}
         if batch.num_decodes > 0:
             _check_context(layer, *emitted)
-            counted = (None, None) if decode_sparse_table is None else _pair("decode_sparse_table", decode_sparse_table)
+            counted = (None, None) if decode_sparse_table is None else pair("decode_sparse_table", decode_sparse_table)
             table = counted if emitted[0] is None else self._rows(emitted, 0, nd)
             self._decode(batch, layer, q[:nd], (k_cache, v_cache), held[:nd], table, common)
         if batch.num_prefills > 0:
@@ -345,6 +384,21 @@ class MiniMaxM3SparseAiterPAImpl:
         )
 
 
+def _check_heads(num_heads: int, num_kv_heads: int | None, head_size: int) -> None:
+    """Refuses heads that no attend takes."""
+    check_count("num_heads", num_heads, 1)
+    kv_heads = num_heads if num_kv_heads is None else num_kv_heads
+    check_count("num_kv_heads", kv_heads, 1)
+    if num_heads != GROUP * kv_heads:
+        given = " (num_heads, as it was not given: pass it)" if num_kv_heads is None else ""
+        raise ValueError(
+            f"num_heads is {num_heads} and num_kv_heads {kv_heads}{given}; expected {GROUP} query heads a kv head"
+        )
+    check_whole("head_size", head_size)
+    if head_size != HEAD_DIM:
+        raise ValueError(f"head_size is {head_size}; expected {HEAD_DIM}, the kernels' only one")
+
+
 def _batch(attn_metadata: dict[str, object], layer: Any) -> MiniMaxM3SparseMetadata:
     """The layer's metadata, checked to be ours, and its selection to be there."""
     for name in ("layer_name", "get_aiter_sparse_pa_kv_cache"):
@@ -381,10 +435,27 @@ def _selected(layer: Any, first: int, stop: int) -> torch.Tensor:
     return buffer[:, first:stop, :]
 
 
-def _pair(name: str, value: Any) -> Table:
+def pair(name: str, value: Any) -> Table:
+    """Both parts of what should be two tensors. Raises TypeError for anything else than two of whatever kind."""
     if not isinstance(value, tuple | list) or len(value) != 2:
-        raise TypeError(f"{name} is a {type(value).__name__}; expected two tensors")
+        count = f" of {len(value)}" if isinstance(value, tuple | list) else ""
+        raise TypeError(f"{name} is a {type(value).__name__}{count}; expected two tensors")
     return value[0], value[1]
+
+
+def views_of(layer: Any) -> Table:
+    """The layer's K and V views. Raises TypeError where it does not give two tensors."""
+    views = layer.get_aiter_sparse_pa_kv_cache
+    if not callable(views):
+        raise TypeError(
+            f"get_aiter_sparse_pa_kv_cache is a {type(views).__name__}; expected a method that gives the layer's K and"
+            " V views"
+        )
+    both = pair("get_aiter_sparse_pa_kv_cache()", views())
+    for side, view in zip("KV", both, strict=True):
+        if not isinstance(view, torch.Tensor):
+            raise TypeError(f"get_aiter_sparse_pa_kv_cache() has a {type(view).__name__} for {side}; expected a tensor")
+    return both
 
 
 def _check_context(layer: Any, table: torch.Tensor | None, context: torch.Tensor | None) -> None:

@@ -9,7 +9,14 @@ from numbers import Real
 import numpy as np
 
 from codegen.kernels.sparse_attention import kernels
-from codegen.kernels.sparse_attention.attend import FLOAT32_MAX, attend, get_recommended_splits
+from codegen.kernels.sparse_attention.attend import (
+    FLOAT32_MAX,
+    attend,
+    check_names,
+    check_splits,
+    get_recommended_splits,
+    scales_by_page,
+)
 from codegen.kernels.sparse_attention.cache import (
     aiter_sparse_pa_kv_cache,
     minimax_m3_rebase_block_table_to_page16,
@@ -18,7 +25,6 @@ from codegen.kernels.sparse_attention.cache import (
     pages,
 )
 from codegen.kernels.sparse_attention.insert import insert_index
-from codegen.kernels.sparse_attention.job import scales_by_page
 from codegen.kernels.sparse_attention.launch import Array, check_whole
 from codegen.kernels.sparse_attention.rows import Rows
 from codegen.kernels.sparse_attention.shapes import (
@@ -82,6 +88,16 @@ class AttendChoices:
     p: str = "unscaled"
     reduce: str = "hip"
     engine: str = "host"
+
+
+def check_choices(choices: AttendChoices) -> None:
+    """Refuses choices that no attend takes. Raises TypeError and ValueError."""
+    if not isinstance(choices, AttendChoices):
+        raise TypeError(f"choices is a {type(choices).__name__}; expected an AttendChoices, or None for its defaults")
+    if choices.splits is not None:
+        check_splits(choices.splits)
+    check_names(choices.p, choices.reduce)
+    kernels.check_engine(choices.engine)
 
 
 # ---- page tables -----------------------------------------------------------------------------------------------------

@@ -167,9 +167,9 @@ def check_rows(rows: Rows, block_table: NDArray[np.int32]) -> None:
     for row in _first(rows.kv_len > limit):
         raise ValueError(f"kv_len of row {row} is {rows.kv_len[row]}; expected at most {limit}, by {what}")
     for row in _first((rows.kv_len > 0) & ((rows.request < 0) | (rows.request >= requests))):
-        raise ValueError(
-            f"request of row {row} is {rows.request[row]}; expected 0 to {requests - 1}, the rows of block_table"
-        )
+        expected = f"0 to {requests - 1}, the rows" if requests else "a row"
+        rest = "" if requests else ", which has none"
+        raise ValueError(f"request of row {row} is {rows.request[row]}; expected {expected} of block_table{rest}")
 
 
 def check_entries(rows: Rows, block_table: NDArray[np.int32], stop: int, what: str) -> None:
@@ -187,9 +187,8 @@ def check_entries(rows: Rows, block_table: NDArray[np.int32], stop: int, what: s
 
 def _bad_entry(block_table: NDArray[np.int32], request: int, column: int, row: int, stop: int, what: str) -> ValueError:
     entry = block_table[request, column]
-    return ValueError(
-        f"block_table[{request}, {column}] is {entry}, read for row {row}; expected 0 to {stop - 1}, {what}"
-    )
+    expected = f"0 to {stop - 1}, {what}" if stop > 0 else f"one of {what}, and there are none"
+    return ValueError(f"block_table[{request}, {column}] is {entry}, read for row {row}; expected {expected}")
 
 
 def _first(bad: NDArray[np.bool_]) -> Iterator[int]:
@@ -224,6 +223,7 @@ def build_table(
     k = topk.shape[1]
     if not 1 <= k <= LANES:
         raise ValueError(f"topk has {k} columns; expected 1 to {LANES}: a lane takes one")
+    check_whole("block_page_stride", block_page_stride)
     strides = (PAGES_PER_SPARSE_BLOCK, PAGES_PER_SPARSE_BLOCK * PAGE16_SIDES_PER_BLOCK)
     if block_page_stride not in strides:
         raise ValueError(

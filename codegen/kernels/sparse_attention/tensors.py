@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from codegen.kernels.sparse_attention.launch import shape_text
+
 try:
     import torch
 except ImportError as error:
@@ -44,8 +46,7 @@ def check_tensor(name: str, tensor: object, dtypes: Sequence[torch.dtype], shape
         raise TypeError(f"{name} is {_name(tensor.dtype)}{f', {why}' if why else ''}; expected {_names(dtypes)}")
     got = tuple(tensor.shape)
     if shape is not None and not _fits(got, shape):
-        text = ", ".join("any" if n is None else str(n) for n in shape)
-        raise ValueError(f"{name} has shape {got}; expected ({text})")
+        raise ValueError(f"{name} has shape {got}; expected {shape_text(shape)}")
     return tensor.detach()
 
 

@@ -20,6 +20,8 @@ from codegen.kernels.sparse_attention.sparse_attention_msa import (
     MiniMaxM3SparseAiterPAImpl,
     MiniMaxM3SparseAiterPAMetadataBuilder,
     Table,
+    pair,
+    views_of,
 )
 from codegen.kernels.sparse_attention.sparse_pa import AttendChoices, minimax_m3_rebase_block_table_to_page16
 from codegen.kernels.sparse_attention.tensors import torch
@@ -122,7 +124,8 @@ def sparse_impl(theirs: Any, choices: AttendChoices | None = None) -> MiniMaxM3S
 
 def sparse_layer(theirs: Any) -> Layer:
     """What the attention reads of vLLM's layer, on the CPU."""
-    keys, values = _read(theirs, "get_aiter_sparse_pa_kv_cache")()
+    _read(theirs, "get_aiter_sparse_pa_kv_cache")
+    keys, values = views_of(theirs)
     optional = ("sparse_bt_buffer", "sparse_ctx_buffer", "_k_scale", "_v_scale")
     return Layer(
         layer_name=_read(theirs, "layer_name"),
@@ -153,7 +156,10 @@ def forward(
     own = sparse_layer(layer)
     name = own.layer_name
     context = {name: sparse_metadata(attn_metadata[name])} if name in attn_metadata else attn_metadata
-    table = None if decode_sparse_table is None else (_cpu(decode_sparse_table[0]), _cpu(decode_sparse_table[1]))
+    table = None
+    if decode_sparse_table is not None:
+        entries, lens = pair("decode_sparse_table", decode_sparse_table)
+        table = _cpu(entries), _cpu(lens)
     result = _cpu(output)
     with forward_context(context):
         sparse_impl(impl, choices).forward(own, _cpu(query), own.views[0], result, decode_sparse_table=table)

@@ -628,6 +628,23 @@ def test_recommended_splits():
     assert attend.get_recommended_splits(64, 4) == 2
     assert attend.get_recommended_splits(64, compute_units=64) == 2
     assert attend.get_recommended_splits(0) == 8
+    assert attend.get_recommended_splits(np.int8(100), np.int8(2)) == attend.get_recommended_splits(200)
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        (("1",), TypeError, "num_seqs is '1', a str; expected a whole number"),
+        ((-1,), ValueError, "num_seqs is -1; expected 0 to"),
+        ((1, True), TypeError, "num_kv_heads is True, a bool"),
+        ((1, 0), ValueError, "num_kv_heads is 0; expected 1 to"),
+        ((1, 1, 256.0), TypeError, "compute_units is 256.0, a float"),
+        ((1, 1, 0), ValueError, "compute_units is 0; expected 1 to"),
+    ],
+)
+def test_splits_are_recommended_for_counts(given, error, message):
+    with pytest.raises(error, match=message):
+        attend.get_recommended_splits(*given)
 
 
 # ---- input checks ----------------------------------------------------------------------------------------------------
@@ -654,6 +671,8 @@ WRONG = [
     ({"table": with_value((0, 2), 99)}, ValueError, r"table\[0, 2\] is 99; expected 0 \.\. 7, .*: ctx\[0\] is 40"),
     ({"table": with_value((1, 0), -1)}, ValueError, r"table\[1, 0\] is -1; expected 0 \.\. 7"),
     ({"v": lambda a: a[:1].copy()}, ValueError, r"table\[\d, \d\] is \d; expected 0 \.\. 0, a page of both k and v"),
+    ({"v": lambda a: a[:0].copy()}, ValueError, r"table\[0, 0\] is \d; expected no keys, for k or v has no pages: ctx"),
+    ({"ctx": lambda a: a[:1].copy()}, ValueError, r"ctx has shape \(1,\); expected \(2,\)"),
     (
         {"ctx": with_value(1, -1)},
         ValueError,
@@ -667,7 +686,7 @@ WRONG = [
     ({"scale": lambda x: "1"}, TypeError, "scale is '1', a str; expected a number"),
     ({"p": lambda x: "per_token"}, ValueError, "no treatment 'per_token' of P; there are unscaled, x448"),
     ({"reduce": lambda x: "triton"}, ValueError, "no reduce 'triton'; there are hip, flydsl"),
-    ({"k_scale": lambda a: np.ones(2, F32)}, ValueError, r"k_scale has shape \(2,\); expected \(1\)"),
+    ({"k_scale": lambda a: np.ones(2, F32)}, ValueError, r"k_scale has shape \(2,\); expected \(1,\)"),
     ({"v_scale": lambda a: a.astype(np.float64)}, TypeError, "v_scale has dtype float64; expected float32"),
     ({"v_scale": lambda a: np.ones((7, 16), F32)}, ValueError, r"k_scale has shape \(1,\) and v_scale \(7, 16\)"),
 ]

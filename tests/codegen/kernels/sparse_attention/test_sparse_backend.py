@@ -1,7 +1,10 @@
 """The backend under vLLM's names: splitting a batch, its metadata, and a layer's forward."""
 
+import contextlib
+import threading
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
@@ -156,6 +159,49 @@ def test_another_block_size_is_refused():
         MiniMaxM3SparseAiterPAMetadataBuilder(SimpleNamespace(block_size=16), [], config(), CPU)
 
 
+SPEC = SimpleNamespace(block_size=128)
+
+
+@pytest.mark.parametrize(
+    ("spec", "vllm_config", "error", "message"),
+    [
+        (
+            SimpleNamespace(),
+            config(),
+            AttributeError,
+            "kv_cache_spec, a SimpleNamespace, has no block_size; the",
+        ),
+        (None, config(), AttributeError, "kv_cache_spec, a NoneType, has no block_size.*pass vLLM's object"),
+        (SimpleNamespace(block_size=128.0), config(), TypeError, "the cache's block_size is 128.0, a float"),
+        (SPEC, None, AttributeError, "vllm_config, a NoneType, has no model_config"),
+        (
+            SPEC,
+            SimpleNamespace(model_config=SimpleNamespace()),
+            AttributeError,
+            "vllm_config.model_config, a SimpleNamespace, has no max_model_len",
+        ),
+        (
+            SPEC,
+            SimpleNamespace(model_config=SimpleNamespace(max_model_len=9), scheduler_config=None),
+            AttributeError,
+            "vllm_config.scheduler_config, a NoneType, has no max_num_seqs",
+        ),
+    ],
+)
+def test_configurations_without_what_is_read_are_refused(spec, vllm_config, error, message):
+    with pytest.raises(error, match=message):
+        MiniMaxM3SparseAiterPAMetadataBuilder(spec, [], vllm_config, CPU)
+
+
+@pytest.mark.parametrize("name", sorted(vars(common([1], [5], torch.zeros((1, 4), dtype=torch.int32)))))
+def test_step_metadata_without_a_field_is_refused(name):
+    batch = common([1], [5], torch.zeros((1, 4), dtype=torch.int32))
+    builder().build(0, batch)
+    delattr(batch, name)
+    with pytest.raises(AttributeError, match=f"common_attn_metadata, a SimpleNamespace, has no {name}; the metadata"):
+        builder().build(0, batch)
+
+
 # ---- the forward context ---------------------------------------------------------------------------------------------
 
 
@@ -167,6 +213,88 @@ def test_contexts_nest():
             assert get_forward_context().attn_metadata is None
         assert get_forward_context() is outer
     with pytest.raises(RuntimeError, match="with forward_context"):
+        get_forward_context()
+
+
+def test_contexts_left_in_another_order_leave_none_behind():
+    outer, inner, last = forward_context({"a": 1}), forward_context({"a": 1}), forward_context(None)
+    with contextlib.ExitStack() as stack:
+        first, second = outer.__enter__(), stack.enter_context(inner)
+        assert get_forward_context() is second
+        assert first is not second
+        outer.__exit__(None, None, None)
+        assert get_forward_context() is second, "equal to the one left, but another"
+        third = last.__enter__()
+        assert get_forward_context() is third
+    assert get_forward_context() is third
+    last.__exit__(None, None, None)
+    with pytest.raises(RuntimeError, match="no forward context is set"):
+        get_forward_context()
+
+
+def test_generators_that_hold_contexts_may_end_in_any_order():
+    def held(number):
+        with forward_context(number):
+            yield get_forward_context()
+
+    generators = [held(number) for number in range(4)]
+    entered = [next(generator) for generator in generators]
+    open_ones = list(range(4))
+    for number in (1, 0, 3, 2):
+        generators[number].close()
+        open_ones.remove(number)
+        if open_ones:
+            assert get_forward_context() is entered[open_ones[-1]]
+    with pytest.raises(RuntimeError, match="no forward context is set"):
+        get_forward_context()
+
+
+def test_an_exception_leaves_the_outer_context():
+    with forward_context("outer") as outer:
+        with pytest.raises(KeyError, match="inside"), forward_context("inner"):
+            raise KeyError("inside")
+        assert get_forward_context() is outer
+    with pytest.raises(RuntimeError, match="no forward context is set"):
+        get_forward_context()
+
+
+def test_threads_have_contexts_of_their_own():
+    barrier, seen, errors = threading.Barrier(4), {}, []
+
+    def work(number):
+        try:
+            with pytest.raises(RuntimeError, match="no forward context is set"):
+                get_forward_context()
+            for _ in range(50):
+                with forward_context(number):
+                    barrier.wait()
+                    with forward_context((number, "inner")):
+                        seen[number, "inner"] = get_forward_context().attn_metadata
+                    seen[number] = get_forward_context().attn_metadata
+                    assert seen[number] == number
+                    assert seen[number, "inner"] == (number, "inner")
+        except BaseException as error:
+            barrier.abort()
+            errors.append(error)
+
+    with forward_context("main") as own:
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert get_forward_context() is own
+    assert not errors, errors
+    assert len(seen) == 8
+
+
+def test_a_context_left_by_another_thread_is_left():
+    entered = forward_context("main")
+    entered.__enter__()
+    thread = threading.Thread(target=entered.__exit__, args=(None, None, None))
+    thread.start()
+    thread.join()
+    with pytest.raises(RuntimeError, match="no forward context is set"):
         get_forward_context()
 
 
@@ -349,8 +477,55 @@ def test_choices_go_to_every_attend():
 
 
 def test_num_kv_heads_defaults_to_num_heads():
-    own = MiniMaxM3SparseAiterPAImpl(4, 128, 1.0, topk_blocks=16, sparse_block_size=128)
+    """As vLLM's does, which these kernels have no attend for."""
+    with pytest.raises(ValueError, match=r"num_heads is 4 and num_kv_heads 4 \(num_heads, as it was not given"):
+        MiniMaxM3SparseAiterPAImpl(4, 128, 1.0, topk_blocks=16, sparse_block_size=128)
+    own = MiniMaxM3SparseAiterPAImpl(64, 128, 1.0, 4, topk_blocks=16, sparse_block_size=128)
     assert (own.num_kv_heads, own.kv_cache_dtype, own.use_fp8_kv) == (4, "auto", False)
+
+
+@pytest.mark.parametrize(
+    ("changed", "error", "message"),
+    [
+        ({"num_heads": None}, TypeError, "num_heads is None, a NoneType; expected a whole number"),
+        ({"num_heads": 16.0}, TypeError, "num_heads is 16.0, a float"),
+        ({"num_heads": 0}, ValueError, "num_heads is 0; expected 1 to"),
+        ({"num_heads": 17}, ValueError, "num_heads is 17 and num_kv_heads 1; expected 16 query heads a kv head"),
+        ({"num_kv_heads": 2}, ValueError, "num_heads is 16 and num_kv_heads 2; expected 16 query heads"),
+        ({"num_kv_heads": True}, TypeError, "num_kv_heads is True, a bool; expected a whole number"),
+        ({"num_kv_heads": "1"}, TypeError, "num_kv_heads is '1', a str"),
+        ({"num_kv_heads": -1}, ValueError, "num_kv_heads is -1; expected 1 to"),
+        ({"head_size": 64}, ValueError, "head_size is 64; expected 128, the kernels' only one"),
+        ({"head_size": 128.0}, TypeError, "head_size is 128.0, a float"),
+        ({"scale": "x"}, TypeError, "scale is 'x', a str; expected a number"),
+        ({"scale": True}, TypeError, "scale is True, a bool"),
+        ({"scale": float("nan")}, ValueError, "scale is nan; expected a finite number that float32 holds"),
+        ({"kv_cache_dtype": None}, ValueError, "kv_cache_dtype is None; expected one of auto"),
+        ({"topk_blocks": 16.0}, TypeError, "topk_blocks is 16.0, a float"),
+        ({"sparse_block_size": 128.0}, TypeError, "sparse_block_size is 128.0, a float"),
+        ({"choices": {}}, TypeError, "choices is a dict; expected an AttendChoices, or None for its defaults"),
+        ({"choices": {"splits": 2}}, TypeError, "choices is a dict"),
+        ({"choices": AttendChoices(splits="2")}, TypeError, "splits is '2', a str"),
+        ({"choices": AttendChoices(splits=65)}, ValueError, r"splits is 65; expected 1 \.\. 64"),
+        ({"choices": AttendChoices(p="x2")}, ValueError, "no treatment 'x2' of P; there are unscaled, x448"),
+        ({"choices": AttendChoices(reduce="tree")}, ValueError, "there is no reduce 'tree'; there are hip, flydsl"),
+        ({"choices": AttendChoices(engine="gpu")}, ValueError, "there is no engine 'gpu'; there are source"),
+        ({"choices": AttendChoices(engine=[])}, ValueError, r"there is no engine \[\]"),
+    ],
+)
+def test_an_implementation_of_what_the_kernels_have_not_is_refused(changed, error, message):
+    given = {"num_heads": 16, "head_size": 128, "scale": 0.1, "num_kv_heads": 1, "kv_cache_dtype": "fp8"}
+    given |= {"topk_blocks": 16, "sparse_block_size": 128}
+    MiniMaxM3SparseAiterPAImpl(**given)
+    with pytest.raises(error, match=message):
+        MiniMaxM3SparseAiterPAImpl(**given | changed)
+
+
+def test_numpys_numbers_are_parameters():
+    own = MiniMaxM3SparseAiterPAImpl(
+        np.int64(32), np.int32(128), np.float32(0.5), np.int8(2), topk_blocks=np.int32(4), sparse_block_size=128
+    )
+    assert (own.num_heads, own.num_kv_heads, own.scale, own.topk_blocks) == (32, 2, 0.5, 4)
 
 
 # ---- public bugs -----------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from codegen.kernels.sparse_attention import job, kernels, reference
-from codegen.kernels.sparse_attention.attend import attend
+from codegen.kernels.sparse_attention.attend import attend, scales_by_page
 from codegen.kernels.sparse_attention.cache import aiter_sparse_pa_kv_cache
 from codegen.kernels.sparse_attention.cases import CASES, Case, Request, build
 from codegen.kernels.sparse_attention.insert import insert_kv, insert_kv_per_token
@@ -120,7 +120,7 @@ def test_the_writer_s_scales_are_head_major(machine):
 @pytest.mark.parametrize("wrong", WRONG_LAYOUTS)
 def test_bugs_4_and_5_the_layout_of_per_token_scales(machine, wrong):
     written = Written(machine, heads=4)
-    ours = written.attended(machine, lambda scales: job.scales_by_page(scales, 16 * 4))
+    ours = written.attended(machine, lambda scales: scales_by_page(scales, 16 * 4))
     assert bits(ours) == bits(written.attended(Runner(), one_by_one))
     check_against_oracle(written.inputs(one_by_one), ours)
     assert bits(written.attended(machine, wrong)) != bits(ours)
@@ -130,7 +130,7 @@ def test_bugs_4_and_5_the_layout_of_per_token_scales(machine, wrong):
 def test_with_one_head_or_equal_scales_the_bug_passes_every_test(machine, wrong):
     """So neither may be all that a test has."""
     for written in (Written(machine, heads=1), Written(machine, heads=4, alike=True, tokens=256)):
-        right = lambda scales: job.scales_by_page(scales, 16 * len(scales))  # noqa: E731
+        right = lambda scales: scales_by_page(scales, 16 * len(scales))  # noqa: E731
         assert bits(written.attended(machine, wrong)) == bits(written.attended(machine, right))
 
 

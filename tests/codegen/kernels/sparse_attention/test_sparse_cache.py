@@ -14,6 +14,9 @@ from codegen.kernels.sparse_attention.cache import (
     minimax_m3_sparse_block_page_stride,
     pages,
 )
+from codegen.kernels.sparse_attention.launch import Runner
+from codegen.kernels.sparse_attention.rows import Rows
+from codegen.kernels.sparse_attention.select import select_blocks
 
 DTYPES = {"fp8": torch.float8_e4m3fn, "uint8": torch.uint8, "bf16": torch.bfloat16}
 
@@ -147,6 +150,22 @@ REFUSED = {
         RuntimeError,
         "neither dense planes",
     ),
+    "one plane twice": (
+        lambda: torch.zeros(3, 1, 128, 128, dtype=torch.float8_e4m3fn).expand(3, 2, 128, 128),
+        RuntimeError,
+        r"strides \(16384, 0, 128, 1\) has planes that share memory: V's begins 0 elements after K's; expected at least"
+        " 49152, a whole plane: pass an allocation of both sides",
+    ),
+    "planes a block apart": (
+        lambda: torch.zeros(4 * 16384, dtype=torch.bfloat16).as_strided((3, 2, 128, 128), (16384, 16384, 128, 1)),
+        RuntimeError,
+        "V's begins 16384 elements after K's; expected at least 49152",
+    ),
+    "one block, sides half over each other": (
+        lambda: torch.zeros(2 * 16384, dtype=torch.uint8).as_strided((1, 2, 128, 128), (32768, 16383, 128, 1)),
+        RuntimeError,
+        "V's begins 16383 elements after K's; expected at least 16384",
+    ),
     "head dim": (
         lambda: torch.zeros(2, 2, 128, 72, dtype=torch.uint8),
         RuntimeError,
@@ -160,6 +179,12 @@ def test_refused_allocations(name):
     make, error, message = REFUSED[name]
     with pytest.raises(error, match=message):
         aiter_sparse_pa_kv_cache(make(), 1)
+
+
+def test_planes_may_be_apart():
+    memory = torch.zeros(7 * 16384, dtype=torch.uint8)
+    k, v = aiter_sparse_pa_kv_cache(memory.as_strided((3, 2, 128, 128), (16384, 4 * 16384, 128, 1)), 1)
+    assert v.data_ptr() - k.data_ptr() == 4 * 16384
 
 
 def test_head_dim_72_is_runs_of_bf16():
@@ -248,6 +273,34 @@ def test_rebased_block_tables_are_vllm_s(dtype):
     assert minimax_m3_rebase_block_table_to_page16(table, out) is out
     assert out.tolist() == [[-2, 0, 6]]
     assert table.tolist() == [[-1, 0, 3]]
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_a_double_beyond_the_dtype_is_its_nearest_end(dtype):
+    """As whole numbers of any size say, so that garbage is never another block."""
+    least, most = torch.iinfo(dtype).min, torch.iinfo(dtype).max
+    entries = [least, least // 2 - 1, least // 2, least // 2 + 1, -1, 0, most // 2, most // 2 + 1, most - 1, most]
+    table = torch.tensor([entries, entries[::-1]], dtype=dtype)
+    expected = [min(max(2 * entry, least), most) for entry in entries]
+    result = table_of(table)
+    assert result.dtype == dtype
+    assert result.tolist() == [expected, expected[::-1]]
+    assert table_of(table, table) is table
+    assert table.tolist() == result.tolist()
+
+
+@pytest.mark.parametrize("entry", [-(2**31), -(2**30) - 1, 2**30, 2**31 - 1])
+@pytest.mark.parametrize("pages_per_block", [1, 8])
+def test_garbage_is_refused_where_a_row_sees_it_and_nowhere_else(entry, pages_per_block):
+    def select(entries):
+        table = table_of(torch.tensor([entries], dtype=torch.int32)).numpy()
+        rows = Rows(np.zeros(1, np.int32), np.array([200], np.int32))
+        return select_blocks(Runner(), np.zeros((1, 1, 64), np.float32), table, rows, pages_per_block=pages_per_block)
+
+    right = select([3, 5, 0])
+    assert select([3, 5, entry]).table.tobytes() == right.table.tobytes()
+    with pytest.raises(ValueError, match=r"block_table\[0, 1\] is -?\d+, read for row 0; expected 0 to"):
+        select([3, entry, 0])
 
 
 def test_refused_rebases():

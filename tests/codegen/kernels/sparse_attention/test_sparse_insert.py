@@ -376,7 +376,7 @@ REFUSED = {
         ValueError,
         "v overlaps k from byte 0 on; expected V's view .* 8 pages into",
     ),
-    "heads": (lambda a: {"kv_heads": 0}, ValueError, "kv_heads is 0; expected at least 1"),
+    "heads": (lambda a: {"kv_heads": 0}, ValueError, "kv_heads is 0; expected 1 to 2147483647"),
     "heads kind": (lambda a: {"kv_heads": True}, TypeError, "kv_heads is True, a bool; expected a whole number"),
     "beyond": (lambda a: {"slots": np.array([0, 1024, 2])}, ValueError, r"slots\[1\] is 1024; expected less than 1024"),
     "not rebased": (
@@ -393,7 +393,7 @@ REFUSED = {
     "scale shape": (
         lambda a: {"k_scale": np.ones(2, np.float32)},
         ValueError,
-        r"k_scale has shape \(2,\); expected \(1\)",
+        r"k_scale has shape \(2,\); expected \(1,\)",
     ),
     "scale dtype": (lambda a: {"v_scale": np.ones(1)}, TypeError, "v_scale has dtype float64; expected float32"),
     "scale 0": (
@@ -418,6 +418,13 @@ def test_refused_inserts(name):
 def test_bf16_takes_no_scales():
     with pytest.raises(ValueError, match="k_scale and v_scale are for fp8 caches"):
         insert_kv(Runner(), **arguments(kind="bf16"), k_scale=np.ones(1, np.float32))
+
+
+@pytest.mark.parametrize("kv_heads", [2**31, 2**40, 10**30])
+def test_more_heads_than_int32_are_refused_of_empty_caches_too(kv_heads):
+    rows, pages = np.zeros((0, 1, 128), np.uint16), np.zeros((0, 2048), np.uint8)
+    with pytest.raises(ValueError, match=f"kv_heads is {kv_heads}; expected 1 to 2147483647"):
+        insert_kv(Runner(), rows, rows, pages, pages.copy(), np.zeros(0, np.int64), kv_heads=kv_heads)
 
 
 def test_two_negative_slots_are_no_clash():

@@ -203,6 +203,10 @@ def test_the_model_is_supported():
         ({"score_type": "mean"}, "score_type is 'mean'; a block's score is the 'max'"),
         ({"indexer_kv_dtype": "bf16"}, "index cache is bf16; the scores are of e4m3 keys: fp8 or fp8_e4m3"),
         ({"max_model_len": (1 << 20) + 1}, "max_model_len 1048577 is 8193 blocks; a row can rank 8192"),
+        ({"num_index_heads": 0}, "it has 0 index heads; a row needs 1 to 16"),
+        ({"num_index_heads": -1}, "it has -1 index heads; a row needs 1 to 16"),
+        ({"max_decode_query_len": 0}, "its decode requests have 0 rows; one has at least 1"),
+        ({"max_model_len": -1}, "max_model_len is -1; a request has 0 tokens or more"),
         ({"max_decode_query_len": 5}, "4 index heads x 5 rows of a decode request exceed the 16 columns"),
     ],
 )
@@ -210,6 +214,16 @@ def test_what_is_not_supported_is_told_with_what_is(changed, reason):
     told = aiter_indexer_unsupported_reason(**{**MODEL, **changed})
     assert told is not None
     assert reason in told
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["topk_blocks", "sparse_block_size", "num_index_heads", "index_head_dim", "max_model_len", "max_decode_query_len"],
+)
+@pytest.mark.parametrize("value", [16.0, "16", None, True])
+def test_the_sizes_of_a_model_are_whole_numbers(name, value):
+    with pytest.raises(TypeError, match=f"{name} is {value!r}, a {type(value).__name__}; expected a whole number"):
+        aiter_indexer_unsupported_reason(**{**MODEL, name: value})
 
 
 def refused_topk(**changed):
@@ -285,14 +299,14 @@ def refused_prefill(**changed):
         ({"max_seq_len": 0}, ValueError, "max_seq_len is 0, and a request has 300"),
         ({"cu_seqlens_q": integers(0, 2, 1)}, ValueError, "start at 0 and never fall"),
         ({"cu_seqlens_q": integers(1, 2, 3)}, ValueError, "start at 0 and never fall"),
-        ({"cu_seqlens_q": integers(0, 3)}, ValueError, r"cu_seqlens_q has shape \(2,\); expected \(3\)"),
+        ({"cu_seqlens_q": integers(0, 3)}, ValueError, r"cu_seqlens_q has shape \(2,\); expected \(3,\)"),
         ({"iq": torch.zeros((3, 17, 128), dtype=FP8), "score": torch.zeros((17, 3, 64))}, ValueError, "17 index heads"),
         ({"iq": torch.zeros((3, 1, 64), dtype=FP8)}, ValueError, r"iq has shape \(3, 1, 64\)"),
         ({"iq": torch.zeros((3, 1, 128))}, TypeError, "iq is float32; expected float8_e4m3fn or uint8"),
         ({"kv": torch.zeros((4, 64, 128), dtype=FP8)}, ValueError, r"kv has shape \(4, 64, 128\)"),
         ({"kv": torch.zeros((4, 128, 128), dtype=torch.float8_e5m2)}, TypeError, "other exponent bits"),
         ({"kv": torch.zeros((4, 128, 128), dtype=torch.float8_e4m3fnuz)}, TypeError, "gfx942's format"),
-        ({"score": torch.zeros((1, 3, 2))}, ValueError, "width is 2; expected 3"),
+        ({"score": torch.zeros((1, 3, 2))}, ValueError, "score is 2 blocks wide; expected at least 3, which row"),
     ],
 )
 def test_arguments_of_the_scoring(changed, error, message):

@@ -301,6 +301,33 @@ def test_block_tables_that_do_not_fit_are_refused():
     )  # fmt: skip
 
 
+def test_a_cache_without_blocks_has_none_to_read():
+    refused(
+        ValueError,
+        r"block_table\[0, 0\] is \d+, read for row 0; expected one of the blocks of index_cache, and there are none",
+        index_cache=np.zeros((0, 128, 128), np.uint8),
+    )
+    refused(
+        ValueError,
+        "request of row 0 is 0; expected a row of block_table, which has none",
+        block_table=np.zeros((0, 3), np.int32),
+    )
+
+
+@pytest.mark.parametrize(
+    ("heads", "error", "message"),
+    [
+        (0, ValueError, "heads is 0; expected 1 to 16: a matrix instruction has that many columns"),
+        (-1, ValueError, "heads is -1; expected 1 to 16"),
+        (17, ValueError, "heads is 17; expected 1 to 16"),
+        (1.0, TypeError, "heads is 1.0, a float; expected a whole number"),
+    ],
+)
+def test_tiles_are_of_1_to_16_heads(heads, error, message):
+    with pytest.raises(error, match=message):
+        tiles_of(rows_of((0, 3)), heads)
+
+
 def test_rows_that_do_not_fit_are_refused():
     wide = np.zeros((2, 8200), np.int32)
     refused(ValueError, "kv_len of row 1 is -3; expected 0 or more", rows=rows_of((0, 3), (0, -3)))

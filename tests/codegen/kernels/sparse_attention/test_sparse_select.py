@@ -10,10 +10,11 @@ import pytest
 import torch
 
 from codegen.compile import compile_kernels
+from codegen.kernels.sparse_attention.attend import MAX_PARTS
 from codegen.kernels.sparse_attention.launch import Runner, program
 from codegen.kernels.sparse_attention.rows import Rows
 from codegen.kernels.sparse_attention.score import index_score, score_blocks
-from codegen.kernels.sparse_attention.select import Selection, select_blocks, select_blocks_kernel
+from codegen.kernels.sparse_attention.select import MAX_SEQUENCES, Selection, select_blocks, select_blocks_kernel
 from codegen.kernels.sparse_attention.table import build_table, build_table_kernel, entries_below
 from emu.dispatch import RunOptions
 from gfx950.random_bits import bits32, integers, permutation
@@ -339,6 +340,28 @@ def test_selections_that_do_not_fit_are_refused():
     refused(TypeError, "rows.kv_len has dtype int64", rows=Rows(np.zeros(2, np.int32), np.zeros(2, np.int64)))
 
 
+def test_tables_of_nothing_are_refused_by_what_there_is_not():
+    refused(
+        ValueError,
+        "request of row 0 is 0; expected a row of block_table, which has none",
+        block_table=np.zeros((0, 3), np.int32),
+    )
+    refused(ValueError, "kv_len of row 0 is 300; .* at most 0, by the 0 col", block_table=np.zeros((2, 0), np.int32))
+
+
+@pytest.mark.parametrize("kv_heads", [2**31 - 2, 2**26])
+def test_more_sequences_than_the_attend_takes_are_refused(kv_heads):
+    match = f"kv_heads is {kv_heads} for 2 rows; expected at most 33554432: a table is of at most 67108864 sequences"
+    refused(ValueError, match, kv_heads=kv_heads)
+    scores, rows = np.zeros((1, 1, 64), np.float32), rows_of((0, 300))
+    match = "kv_heads is 2147483647 for 1 rows; expected at most 67108864"
+    refused(ValueError, match, scores=scores, rows=rows, kv_heads=2**31 - 1)
+
+
+def test_the_selections_limit_is_the_attends():
+    assert MAX_SEQUENCES == MAX_PARTS
+
+
 @pytest.mark.parametrize(("pages", "kv_heads"), [(8, 2), (16, 2), (8, 4), (16, 6)])
 def test_page_ids_stay_int32(pages, kv_heads):
     rows = rows_of((0, 300), (1, 20))
@@ -367,6 +390,9 @@ def test_given_selections_that_do_not_fit_are_refused():
     refused_table(ValueError, "topk has 65 columns; expected 1 to 64", np.zeros((2, 65), np.int32))
     refused_table(ValueError, "topk has 0 columns; expected 1 to 64", np.zeros((2, 0), np.int32))
     refused_table(ValueError, r"block_page_stride is 12; expected 8 \(planes\) or 16", block_page_stride=12)
+    refused_table(TypeError, "block_page_stride is 8.0, a float; expected a whole number", block_page_stride=8.0)
+    refused_table(TypeError, "block_page_stride is None", block_page_stride=None)
+    refused_table(ValueError, "request of row 0 is 0; expected a row of block_tab", table=np.zeros((0, 3), np.int32))
     refused_table(ValueError, "kv_len of row 1 is -1", rows=rows_of((0, 300), (1, -1)))
     table = np.array([[0, 1, -7], [0, 2**27, 2**27]], np.int32)
     topk = np.array([[0, 1, 3, -1], [0, 1, 2, 2]], np.int32)

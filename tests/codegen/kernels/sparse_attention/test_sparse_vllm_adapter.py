@@ -228,3 +228,59 @@ def test_a_layer_without_metadata_or_views_is_told():
         vllm_adapter.forward(TheirImpl(), layer, query, problem.kv_cache, query, {"another": None})
     with pytest.raises(TypeError, match="the SimpleNamespace has no get_aiter_sparse_pa_kv_cache"):
         sparse_layer(SimpleNamespace(layer_name="layer", topk_indices_buffer=topk))
+
+
+def forwarded(impl=None, layer=None, **keywords):
+    problem, topk, query = step()
+    layer, out = layer or TheirLayer(problem, topk), torch.full_like(query, 3)
+    metadata = {"model.layers.3.attn": their_metadata(own_metadata(problem))}
+    try:
+        vllm_adapter.forward(impl or TheirImpl(), layer, query, problem.kv_cache, out, metadata, **keywords)
+    except Exception:
+        assert bool((out == 3).all()), "an error wrote a part of the output"
+        raise
+
+
+def their_impl(**changed):
+    theirs = TheirImpl()
+    vars(theirs).update(changed)
+    return theirs
+
+
+def giving(views):
+    problem, topk, _ = step()
+    return TheirLayer(problem, topk, get_aiter_sparse_pa_kv_cache=views)
+
+
+@pytest.mark.parametrize(
+    ("changed", "error", "message"),
+    [
+        ({"decode_sparse_table": 7}, TypeError, "decode_sparse_table is a int; expected two tensors"),
+        ({"decode_sparse_table": (1,)}, TypeError, "decode_sparse_table is a tuple of 1; expected two tensors"),
+        ({"decode_sparse_table": (1, 2)}, TypeError, "is a int; expected a torch tensor of int32 or int64"),
+        ({"choices": {"splits": 2}}, TypeError, "choices is a dict; expected an AttendChoices"),
+        ({"choices": {}}, TypeError, "choices is a dict; expected an AttendChoices"),
+        ({"choices": AttendChoices(splits=0)}, ValueError, "splits is 0"),
+        ({"impl": their_impl(num_heads=None)}, TypeError, "num_heads is None, a NoneType; expected a whole number"),
+        ({"impl": their_impl(scale=None)}, TypeError, "scale is None, a NoneType; expected a number"),
+        ({"impl": their_impl(num_kv_heads=3)}, ValueError, "num_heads is 16 and num_kv_heads 3"),
+        ({"impl": their_impl(block_size=64)}, ValueError, "selects 16 blocks of 64 tokens"),
+        (
+            {"layer": giving(lambda: None)},
+            TypeError,
+            r"get_aiter_sparse_pa_kv_cache\(\) is a NoneType; expected two tensors",
+        ),
+        ({"layer": giving(lambda: (None, 1))}, TypeError, r"kv_cache\(\) has a NoneType for K; expected a tensor"),
+        ({"layer": giving(lambda: [torch.zeros(1), 1])}, TypeError, r"kv_cache\(\) has a int for V; expected a tensor"),
+        ({"layer": giving(5)}, TypeError, "get_aiter_sparse_pa_kv_cache is a int; expected a method that gives"),
+    ],
+)
+def test_what_a_forward_cannot_use_is_refused_by_name(changed, error, message):
+    forwarded()
+    with pytest.raises(error, match=message):
+        forwarded(**changed)
+
+
+def test_a_builder_of_a_configuration_without_a_block_size_is_refused():
+    with pytest.raises(AttributeError, match="kv_cache_spec, a SimpleNamespace, has no block_size; the meta"):
+        metadata_builder(SimpleNamespace(), [], config())

@@ -128,7 +128,7 @@ def difference_lines(difference: Difference, sides: tuple[str, str], element: st
     for side, shown in zip(sides, (difference.shown_b, difference.shown_a), strict=True):
         yield f"{side:<9} {shown}"
     if difference.ulps is not None:
-        yield f"          {difference.ulps} ulp apart"
+        yield f"distance  {difference.ulps} ulp"
     if difference.where:
         yield f"all in    {difference.output}{difference.where}"
     if difference.pattern:

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib import import_module
 from importlib.metadata import entry_points
+from pathlib import Path
 
 import pytest
 from hip_stand_in import Fault, offset_of, stand_in
 from kernel_builds import compile_c
 
 pytest_plugins = ["pytester"]
+
+# A run inside this one forgets what it imported, and these do not bear a second import.
+for heavy in (
+    "torch", "llvmlite.binding", "numba", "codegen.compile", "emu.device_machine", "emu.host_machine",
+    "emu.numpy_machine", "gfx950.isa.text.unprinted", "golden.launch_twice",
+):  # fmt: skip
+    import_module(heavy)
 
 KERNEL = """
 KERNEL add(GLOBAL float *x, GLOBAL float *y, u32 n) {
@@ -196,6 +205,12 @@ def test_increment(gfx950_device, gfx950_compare, assert_bits_equal):
     user(test, "--gfx950=emulator").assert_outcomes(passed=1)
 
 
+def test_the_example_of_the_documentation(user):
+    text = (Path(__file__).parents[2] / "docs" / "testing.md").read_text(encoding="utf-8")
+    example = text.partition("```python\n")[2].partition("```")[0]
+    user(example, "--gfx950=emulator").assert_outcomes(passed=2, skipped=1)
+
+
 # ---- what a failure looks like ---------------------------------------------------------------------------------------
 
 
@@ -218,7 +233,7 @@ def test_signs():
             "E         first     o[[]1[]][[]0[]]: row 1 dim 0",
             "E         actual    0x00000000  0|00000000|00000000000000000000000  0.0",
             "E         expected  0x80000000  1|00000000|00000000000000000000000  -0.0",
-            "E                   0 ulp apart",
+            "E         distance  0 ulp",
             "E         all in    o[[]1[]][[][*][]]",
             "E         pattern   only signs differ",
             "",
@@ -251,7 +266,7 @@ def test_compare_names_the_element_and_its_writer(user):
             "E         first     argument 1[[]69[]]",
             "E         device    0x42cc0000  *",
             "E         emulator  0x428c0000  0|10000101|00011000000000000000000  70.0",
-            "E                   4194304 ulp apart",
+            "E         distance  4194304 ulp",
             "E         writer    global_store_dword at add+0x*,",
             "E                   workgroup (1, 0, 0) wave 0 lane 5",
             "",

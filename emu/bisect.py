@@ -39,11 +39,11 @@ class Finding:
     """Where two runs of a wave part.
 
     kind: `instruction`, whose result differs; `load`, of memory that may have been wrong already: `addresses` and
-    `places` (of the arrays) are the emulator's, by lane, `in_lds` says that they are LDS's; `branch`, where one run goes another way; `start`, when registers differ before the first
-    instruction; `memory`, when registers never differ where they were looked at but arrays do; `none`, when these do
-    not either. index of total: of the wave's instructions, from 0. inputs: the values of the registers that the
-    instruction names, before it, the same in both runs. undefined: those of them that nobody has written. runs: how
-    many variants were run.
+    `places` (of the arrays) are the emulator's, by lane, `in_lds` says that they are LDS's; `branch`, where one run
+    goes another way; `start`, when registers differ before the first instruction; `memory`, when registers never
+    differ where they were looked at but arrays do; `none`, when these do not either. index of total: of the wave's
+    instructions, from 0. inputs: the values of the registers that the instruction names, before it, the same in both
+    runs. undefined: those of them that nobody has written. runs: how many variants were run.
     """
 
     kind: str

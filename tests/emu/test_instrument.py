@@ -10,15 +10,17 @@ import pytest
 from elftools.elf.elffile import ELFFile
 from instrumented_kernels import BEGINNING, ENDING, assembly_kernel, jobs, moments
 from kernel_builds import HEADER
-from llvm_tools import compiled
+from llvm_tools import assembled, compiled, text_section
 
 from emu import instrument
 from emu.code_object import load
 from emu.dispatch import RunOptions
 from emu.errors import CodeObjectError, LaunchError
+from emu.geometry import Geometry
 from emu.instrument import Point, dump_bytes, instrumented, read_dump
 from emu.instrument_registers import layout_of, usage
 from emu.instrument_run import Job, run, run_to
+from gfx950.isa.text import listing
 
 JOBS = (
     "loops", "shared", "calls", "calls at -O0", "preloaded", "no_ids", "three", "only_x", "places", "modes", "matrices",
@@ -80,6 +82,23 @@ def test_every_instruction_of_every_kernel(name):
         for point, expected in {p: (p, e) for p, e in (visits[0], visits[-1], visits[len(visits) // 2])}.values():
             check(job, point, expected, arrays)
             check(job, point, expected, arrays, "host")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["drafter_attention", "drafter_merge"])
+def test_a_kernel_of_eight_waves_with_matrices_and_lds(name):
+    from codegen.kernels.drafter_attention import cases, launch
+
+    inputs = cases.build(cases.CASES["small"])
+    outputs = launch._outputs(inputs)
+    merge = name == "drafter_merge"
+    grid = (launch._merge_grid if merge else launch._attention_grid)(inputs)
+    arguments = (launch._merge_arguments if merge else launch._attention_arguments)(inputs, outputs)
+    job = Job(launch.compiled().code_object, name, Geometry.of_blocks(grid, launch.THREADS), arguments)
+    group, wave = last_wave(job)
+    rows, arrays = moments(job, [(group, wave - 2)])
+    for point, expected in spread(rows, 12):
+        check(job, point, expected, arrays, "host")
 
 
 @pytest.mark.parametrize("name", ["loops", "places", "matrices", "modes", "preloaded"])
@@ -201,6 +220,17 @@ def test_the_file_stays_a_code_object(name):
     assert (section["sh_addr"], section.data()) == (loads[-1]["p_vaddr"], loads[-1].data())
     header = after.header  # HIP takes the end of the section headers for the end of the file
     assert header["e_shoff"] + header["e_shnum"] * header["e_shentsize"] == len(data)
+
+
+@pytest.mark.parametrize("name", ["crowded", "modes", "matrices", "preloaded"])
+def test_llvm_assembles_the_new_code_to_the_same_bytes(name):
+    job = jobs()[name]
+    data = instrumented(job.code, job.kernel, Point(0), BUFFER + 0x1234, lds=512, block=(16, 4, 1))
+    new = ELFFile(io.BytesIO(data)).get_section_by_name(".text.instrument").data()
+    lines = [text for _, _, text in listing(new, 0)]
+    assert text_section(assembled(".text\n" + "\n".join(lines) + "\n")) == new
+    assert not any(line.startswith(".") for line in lines)
+    assert ("buffer_store_dword" in "".join(lines)) == (name == "crowded")
 
 
 def test_all_code_stays_where_it_was_but_for_the_point():

@@ -257,9 +257,12 @@ def _lines(
     kernel: Kernel, engine: str, report: RunReport, found: KernelEvidence, path: str, files: list[str]
 ) -> list[str]:
     model = "" if found.model.name == "gfx950" else f" under model {found.model.name}"
+    what = f"{report.instructions} wave instructions"
+    if report.milliseconds is not None:
+        what = f"{report.milliseconds:.3f} ms by its own clock"
     lines = [
         f"ran {kernel.name} on the {engine} engine{model}: {report.workgroups} workgroup"
-        f"{'s' * (report.workgroups != 1)}, {report.instructions} wave instructions"
+        f"{'s' * (report.workgroups != 1)}, {what}"
     ]
     lines += ["its bits are the device's own"] if engine == "device" else _evidence_lines(found, path, kernel.name)
     return lines + [f"wrote {name}" for name in files]
@@ -283,6 +286,7 @@ def _document(
         "model": {"name": found.model.name, "digest": found.model.digest},
         "workgroups": report.workgroups,
         "wave_instructions": report.instructions,
+        "milliseconds": report.milliseconds,
         "instructions": found.counts,
         "weakest_evidence": found.weakest.name,
         "rules": [{"name": r.name, "evidence": r.evidence.name} for r in found.rules],

@@ -1,8 +1,8 @@
 """The command line: `gfx950 COMMAND`, also `python -m gfx950`. Commands load their code when they are used.
 
 Results go to standard output, everything else to standard error; nothing is coloured. Exit codes: 0 fine, 1 the bits
-differ, 2 bad usage or bad input, 3 an instruction that is not known, 4 no device, clang or linker, 70 a mistake in
-gfx950 itself (with its traceback), 130 stopped by Ctrl-C.
+differ, 2 bad usage or bad input, 3 an instruction that is not known, 4 no device, clang or linker, or the device
+failed, 70 a mistake in gfx950 itself (with its traceback), 130 stopped by Ctrl-C.
 """
 
 from __future__ import annotations
@@ -81,11 +81,11 @@ def cli(traceback: bool) -> None:
 
 
 def exit_code_of(error: Exception) -> int:
-    """3 for what the emulator does not know, 4 for a missing tool, 2 for bad input."""
+    """3 for what the emulator does not know, 4 for a missing tool or device or one that failed, 2 for bad input."""
     names = {kind.__name__ for kind in type(error).__mro__}
     if names & {"UnknownInstruction", "DecodeError", "UnsupportedForm"}:
         return 3
-    return 4 if names & {"NoClang", "NoDevice", "NoLinker"} else 2
+    return 4 if names & {"HipError", "NoClang", "NoDevice", "NoLinker"} else 2
 
 
 def main() -> None:

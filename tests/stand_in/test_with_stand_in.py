@@ -36,7 +36,7 @@ def test_its_options(run, tmp_path):
     assert done.returncode == 4
     assert "device 0 is a gfx942" in done.stderr
     done = run("--memory", "100")
-    assert done.returncode == 2
+    assert done.returncode == 4
     assert "asked for 256 bytes, 100 of 100 bytes are free" in done.stderr
     assert not (tmp_path / "o.npy").exists()
     offset = offset_of(compile_c(KERNEL), "global_store")

@@ -66,15 +66,22 @@ class Finding:
     def __str__(self) -> str:
         return "\n".join([f"workgroup {self.workgroup}, wave {self.wave}: {self._what()}", *self._lines()])
 
-    def memory_of(self, lane: int) -> str:
-        """What a load that differs read in a lane, in words: an argument's bytes, LDS, or an address."""
-        address = self.addresses.get(lane)
+    def origin(self, lane: int) -> tuple[int | str, int] | None:
+        """The argument and the byte in it that a `load` read in a lane, for a watchpoint: (argument, offset). None for
+        LDS and for memory that is no argument's."""
+        address = None if self.in_lds else self.addresses.get(lane)
         if address is None:
-            return "its memory"
-        if self.in_lds:
-            return f"byte {address} of LDS"
+            return None
         place = next((p for p in self.places if p.address <= address < p.address + p.nbytes), None)
-        return f"byte {address - place.address} of argument {place.argument}" if place else f"address {address:#x}"
+        return None if place is None else (place.argument, address - place.address)
+
+    def _memory(self, lane: int) -> str:
+        if lane not in self.addresses:
+            return "its memory"
+        found, address = self.origin(lane), self.addresses[lane]
+        if found is not None:
+            return f"byte {found[1]} of argument {found[0]}"
+        return f"byte {address} of LDS" if self.in_lds else f"address {address:#x}"
 
     def _what(self) -> str:
         if self.kind == "none":
@@ -103,7 +110,7 @@ class Finding:
             lines.append(f"  it names registers that nothing has written: {', '.join(self.undefined)}")
         if self.kind == "load":
             lane = next((lane for lane in sorted(first) if lane in self.addresses), min(self.addresses, default=0))
-            lines.append(f"  it loads: look at who wrote {self.memory_of(lane)} (lane {lane})")
+            lines.append(f"  it loads: look at who wrote {self._memory(lane)} (lane {lane})")
         if self.kind == "branch":
             lines.append("  its registers agree and the runs part here: the branch itself went another way")
         return lines

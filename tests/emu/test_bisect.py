@@ -90,11 +90,12 @@ def point_of(job: Job, text: str, nth: int, workgroup=(1, 0, 0), wave=1, last: b
 
 def found(job: Job, point: Point, register: str, lane: int = 0, bit: int = 0, **how):
     suspect = RunOptions(engine="numpy", observers=(Flip(job, point, register, lane, bit),))
+    how = {"reference": RunOptions(engine="numpy"), **how}
     return find_first_difference(job, point.workgroup, point.wave, suspect, **how)
 
 
 FLIPS = [
-    ("loops", "v_mul_lo_u32 v1", 4, "v1", 5, 17),
+    pytest.param("loops", "v_mul_lo_u32 v1", 4, "v1", 5, 17, marks=pytest.mark.slow),
     ("places", "v_add_u32_sdwa", 3, "v3", 63, 31),
     ("places", "v_cmp_lt_u32", 3, "vcc", 0, 3),
     ("places", "s_cselect_b32 s14", 3, "s14", 0, 9),
@@ -152,6 +153,7 @@ def test_a_load_names_the_addresses():
     assert finding.kind == "load"
     assert finding.addresses[9] == place.address + 4 * (128 + 64 + (9 ^ 3))
     assert "it loads: look at who wrote byte 808 of argument 1 (lane 9)" in str(finding)
+    assert (finding.origin(9), finding.origin(64)) == ((1, 808), None)
 
 
 def test_a_loop_that_ends_too_early():

@@ -9,7 +9,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from emu.dispatch import Device, Module, RunOptions
-from gfx950.hip import Hip, NoDevice
+from gfx950.hip import Hip
 from gfx950.models import in_force
 
 if TYPE_CHECKING:
@@ -71,6 +71,3 @@ class ChosenDevice(Device):
         if isinstance(source, bytes | str | PathLike):
             return source
         return source.code_object if self.kind == "device" else source.object
-
-
-__all__ = ["Choice", "ChosenDevice", "Kind", "NoDevice", "Source", "the_chip", "the_emulator"]

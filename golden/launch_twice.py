@@ -10,7 +10,7 @@ import numpy as np
 
 from emu.arguments import is_tensor
 from emu.dispatch import Device, LaunchableKernel, Watch
-from golden.bits import Unequal, unequal
+from golden.bits import unequal
 from golden.chosen_device import ChosenDevice, Source, the_emulator
 
 ORDERS = (1, 2, 3)  # seeds of the second runs where both are the emulator's
@@ -74,10 +74,8 @@ class Twice:
         options = kernel.module.device.options
         copies = copied(self.arguments, options.engine == "device")
         watched = None if watch is None else (copies[watch[0]], watch[1])
-        launch = kernel[self.geometry]
-        report = launch(
-            *copies, options=replace(options, seed=seed), dynamic_lds=self.dynamic_lds, watch=watched
-        )  # fmt: skip
+        chosen = replace(options, seed=seed)
+        report = kernel[self.geometry](*copies, options=chosen, dynamic_lds=self.dynamic_lds, watch=watched)
         return copies if watch is None else report.watch
 
     def _unequal(self, number: int, emulated: object, found: object) -> str:
@@ -85,9 +83,8 @@ class Twice:
         name = self.names[number]
         form = self.formats.get(name, self.formats.get(number))
         sides = SIDES[self.device.kind]
-        unlike: Unequal | None = unequal(
-            found, emulated, format=form, name=name, sides=sides, before=self.arguments[number]
-        )  # fmt: skip
+        before = self.arguments[number]
+        unlike = unequal(found, emulated, format=form, name=name, sides=sides, before=before)
         if unlike is None or unlike.difference is None:
             return unlike.report if unlike else ""
         writer: Watch | None = self._run(self.emulated, watch=(number, unlike.difference.byte))

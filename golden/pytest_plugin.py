@@ -92,7 +92,8 @@ def _chosen(config: pytest.Config, hint: str) -> Choice:
 
 
 def _look(mode: str) -> Choice | str:
-    from golden.chosen_device import NoDevice, the_chip, the_emulator
+    from gfx950.hip import NoDevice
+    from golden.chosen_device import the_chip, the_emulator
 
     if mode == "emulator":
         return the_emulator()

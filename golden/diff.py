@@ -26,6 +26,7 @@ from emu.kernel_metadata import Kernel
 from emu.run_arguments import RunArgument
 from gfx950.formats import FORMATS
 from gfx950.lanes import LANES
+from golden.bits import FORMAT_OF
 from golden.compare import PLAIN, Difference, compare
 from golden.stores import Store, Stores
 from golden.writers import Writers, narrowed, writers_of
@@ -38,11 +39,6 @@ Array = NDArray[Any]
 STEPPED = 60_000  # wave instructions that are stepped through to learn who wrote what
 SAMPLES = 24  # differing elements whose writer is asked for one by one where there are more instructions
 WATCHED = 2_000_000_000  # wave instructions in all that this may take
-FORMAT_OF = {
-    "float32": "f32", "float16": "f16", "bfloat16": "bf16", "float8_e4m3fn": "e4m3fn", "float8_e5m2": "e5m2",
-    "float8_e8m0fnu": "e8m0fnu", "float8_e4m3fnuz": "e4m3fnuz", "float8_e5m2fnuz": "e5m2fnuz",
-    "float6_e2m3fn": "e2m3", "float6_e3m2fn": "e3m2", "float4_e2m1fn": "e2m1",
-}  # fmt: skip
 
 
 class Subject(Protocol):

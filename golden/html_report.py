@@ -26,7 +26,6 @@ ROWS = 40  # of the table of differences
 COMPARISONS = 64  # shown in full
 SIDE = 64  # cells of a heat map, at most, either way
 CELL = 8  # pixels
-COLUMNS = 64  # lanes
 
 STYLE = """
 body{font:15px/1.5 system-ui,sans-serif;max-width:70rem;margin:2rem auto;padding:0 1rem;color:#1b1f24;background:#fff}
@@ -161,14 +160,11 @@ def lane_map(array: ArrayDiff) -> str:
     w = array.writers
     if w is None or not w.wrong:
         return ""
-    counts = np.zeros((len(w.workgroups), LANES), float)
-    wrong = np.zeros_like(counts)
-    np.add.at(counts, (w.workgroup, w.lane), 1)
-    np.add.at(wrong, (w.workgroup[w.differs], w.lane[w.differs]), 1)
     groups = -(-len(w.workgroups) // SIDE)
-    pad = -len(w.workgroups) % groups
-    both = [np.pad(m, ((0, pad), (0, 0))).reshape(-1, groups, LANES).sum(axis=1) for m in (wrong, counts)]
-    share = np.divide(both[0], both[1], out=np.zeros_like(both[0]), where=both[1] > 0)
+    rows = -(-len(w.workgroups) // groups)
+    cell = w.workgroup // groups * LANES + w.lane
+    counts, wrong = (np.bincount(one, minlength=rows * LANES) for one in (cell, cell[w.differs]))
+    share = (wrong / np.maximum(counts, 1)).reshape(rows, LANES)
     known = "all elements that were written" if w.complete else f"a sample of {w.element.size} elements"
     scale = f"{groups} workgroup{'s' * (groups != 1)} a row, from {w.workgroups[0]} to {w.workgroups[-1]}"
     return _map(share, f"lane (to the right, 0 to {LANES - 1}) by workgroup (downwards; {scale}), of {known}")
@@ -186,10 +182,10 @@ def _shape_of(shape: tuple[int, ...]) -> tuple[int, int]:
 def _folded(differs: NDArray[np.bool_], rows: int, columns: int) -> NDArray[np.float64]:
     """The share of marked elements in each cell of at most SIDE by SIDE."""
     high, wide = -(-rows // SIDE), -(-columns // SIDE)
-    marked = np.zeros((-(-rows // high), -(-columns // wide)), float)
+    down, right = -(-rows // high), -(-columns // wide)
     at = np.flatnonzero(differs)
-    np.add.at(marked, (at // columns // high, at % columns // wide), 1)
-    return marked / (high * wide)
+    marked = np.bincount(at // columns // high * right + at % columns // wide, minlength=down * right)
+    return marked.reshape(down, right) / (high * wide)
 
 
 def _map(share: NDArray[np.float64], caption: str) -> str:

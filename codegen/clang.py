@@ -1,11 +1,13 @@
 """Compiles LLVM text that holds inline assembly, which LLVM inside this process has no parser for, with a clang.
 
-Any clang of LLVM 22 with the AMDGPU target will do: that of ROCm, one on PATH, or the one in the ziglang package.
+Any clang that knows gfx950 will do: that of ROCm (tried: LLVM 20's, of ROCm 7.0's age), one on PATH, or the one in the
+ziglang package, which is of the LLVM that wrote the text.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -18,6 +20,9 @@ from codegen.llvm_text import EmitError
 
 TIMEOUT_SECONDS = 600
 TARGET = ("-target", "amdgcn-amd-amdhsa", "-mcpu=gfx950")
+INTRINSIC = re.compile(r"^(declare [^\n]*@llvm\.[^\n]*\)) #\d+$", re.MULTILINE)
+ATTRIBUTES = re.compile(r"^attributes (#\d+) = [^\n]*\n", re.MULTILINE)
+ADVICE = "\nThe text is LLVM 22's; where this clang is too old for it, `pip install ziglang` brings one that is not."
 GENERATE = ("-nogpulib", "-fno-verbose-asm", "-x", "ir", "-O3", "-Xclang", "-disable-llvm-passes", "-S")
 
 
@@ -65,11 +70,18 @@ def compile_with_clang(llvm_ir: str) -> tuple[str, bytes]:
     command = find_clang()
     with tempfile.TemporaryDirectory(prefix="gfx950-clang-") as folder:
         source, assembly, target = (Path(folder, name) for name in ("kernels.ll", "kernels.s", "kernels.o"))
-        source.write_text(llvm_ir)
+        source.write_text(_readable(llvm_ir))
         _run([*command, *TARGET, *GENERATE, str(source), "-o", str(assembly)])
         _run([*command, *TARGET, "-c", str(assembly), "-o", str(target)])
         return assembly.read_text(), target.read_bytes()
 
 
+def _readable(llvm_ir: str) -> str:
+    """The text without the attributes of intrinsics: LLVM knows them by itself, and an older one not all their names."""
+    text = INTRINSIC.sub(r"\1", llvm_ir)
+    used = set(re.findall(r"#\d+", ATTRIBUTES.sub("", text)))
+    return ATTRIBUTES.sub(lambda found: found[0] if found[1] in used else "", text)
+
+
 def _run(arguments: list[str]) -> None:
-    run_program(f"the compiler `{' '.join(arguments[:2])}`", arguments, TIMEOUT_SECONDS, NoClang, EmitError)
+    run_program(f"the compiler `{' '.join(arguments[:2])}`", arguments, TIMEOUT_SECONDS, NoClang, EmitError, ADVICE)

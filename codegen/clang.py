@@ -77,7 +77,7 @@ def compile_with_clang(llvm_ir: str) -> tuple[str, bytes]:
 
 
 def _readable(llvm_ir: str) -> str:
-    """The text without the attributes of intrinsics: LLVM knows them by itself, and an older one not all their names."""
+    """The text without attributes of intrinsics: LLVM knows them by itself, and an older one not all their names."""
     text = INTRINSIC.sub(r"\1", llvm_ir)
     used = set(re.findall(r"#\d+", ATTRIBUTES.sub("", text)))
     return ATTRIBUTES.sub(lambda found: found[0] if found[1] in used else "", text)

@@ -80,13 +80,15 @@ class Plan:
 @dataclass(frozen=True, eq=False)
 class Unstable:
     """Elements that were not the same in every run. mask: which. index: the first. shown: its codes, each once, with
-    how many of the runs had it. where: as of a Difference, empty for the whole array."""
+    how many of the runs had it. where: as of a Difference, empty for the whole array. narrowed: the lanes, wave or
+    workgroup that wrote all of them, where the run was stepped through."""
 
     mask: NDArray[np.bool_]
     count: int
     index: tuple[int, ...]
     shown: dict[str, int]
     where: str
+    narrowed: str = ""
 
 
 @dataclass(eq=False)
@@ -373,7 +375,7 @@ def find_writers(subject: Subject, plan: Plan, found: Comparison) -> None:
 
     A short run is stepped through, and then all stores are known; in a longer one a sample of elements is asked for.
     """
-    wrong = [array for array in found.arrays if array.difference is not None]
+    wrong = [array for array in found.arrays if not array.good and not array.problem]
     if not wrong:
         return
     emulated = plan.of("host")
@@ -384,7 +386,7 @@ def find_writers(subject: Subject, plan: Plan, found: Comparison) -> None:
         for array in wrong:
             _from_stores(array, stores, outputs[array.output.name])
     for array in wrong:
-        if array.writers is None:
+        if array.writers is None and array.difference is not None:
             _from_watches(array, subject, emulated, max(1, min(SAMPLES, WATCHED // max(1, instructions))))
         if array.writers is not None:
             array.narrowed = narrowed(array.writers)
@@ -393,10 +395,15 @@ def find_writers(subject: Subject, plan: Plan, found: Comparison) -> None:
 def _from_stores(array: ArrayDiff, stores: Stores, output: Array) -> None:
     """Everything that is known of an output whose run was stepped through."""
     known = stores.of(output)
-    if known is None or array.difference is None:
+    if known is None:
         return
     size = array.a.dtype.itemsize
     writer = known[0].reshape(-1, size).max(axis=1)
+    if array.unstable is not None:
+        changing = narrowed(_gathered(writer, array.unstable.mask.reshape(-1), stores))
+        array.unstable = replace(array.unstable, narrowed=changing)
+    if array.difference is None:
+        return
     bytes_at = _first_bytes(array)
     writer[array.differing] = known[0][bytes_at]
     differs = np.zeros(writer.size, bool)

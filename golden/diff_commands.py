@@ -164,6 +164,8 @@ def _look_inside(subject: Subject, plan: Plan, found: Comparison, bisect: bool, 
         found.first_wrong = find_first_wrong(subject, plan, found)
     if at is not None:
         found.registers = registers_at(subject, plan, found, At(*at))
+    if found.first_wrong is None and found.registers is None:
+        click.echo(f"note: {found.name}: in the emulator nothing stores what differs: no wave to look into", err=True)
 
 
 def _show(comparisons: list[Comparison], found: Provenance, engines: tuple[str, str], as_json: bool) -> None:

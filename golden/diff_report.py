@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from emu.bisect import Finding
 from emu.bisect_compare import Difference
 from emu.dispatch import Watch
 from gfx950.evidence import counted as counted_instructions
@@ -48,6 +49,7 @@ def inside_lines(found: Comparison) -> Iterator[str]:
         first = found.first_wrong
         yield f"[first wrong] {launch_text(first.launch)}"
         yield from (line.strip() for line in str(first.finding).splitlines())
+        yield from (f"then {through_text(load)}" for load in first.through)
         if first.finding.kind == "none":
             yield "given the emulator's inputs it is right: what it read was wrong before, or it is not wrong each time"
     if found.registers is not None:
@@ -58,6 +60,13 @@ def inside_lines(found: Comparison) -> Iterator[str]:
         yield from map(str, differences[:SHOWN])
         if len(differences) > SHOWN:
             yield f"and {len(differences) - SHOWN} more"
+
+
+def through_text(load: Finding) -> str:
+    """A load by which what was wrong came to another wave."""
+    place = f"workgroup {load.workgroup} wave {load.wave}"
+    at = f"0x{load.point.offset:x}, run {load.point.occurrence}" if load.point is not None else "its start"
+    return f"{place} loads it by `{load.instruction}` at offset {at}"
 
 
 def launch_text(launch: WrongLaunch) -> str:
@@ -188,6 +197,8 @@ def _unstable_lines(array: ArrayDiff, engine: str, repeat: int) -> Iterator[str]
         yield f"and {len(u.shown) - SHOWN} more"
     if u.where:
         yield _line("all in", f"{name}{u.where}")
+    if u.narrowed:
+        yield _line("lanes", u.narrowed)
 
 
 def provenance_lines(found: Provenance) -> Iterator[str]:
@@ -254,6 +265,8 @@ def _first_wrong_document(found: Comparison) -> dict[str, Any] | None:
         "source": str(finding.source) if finding.source is not None else None,
         "inputs": {name: [hex(v) for v in values] for name, values in finding.inputs.items()},
         "undefined": list(finding.undefined),
+        "found_in": {"workgroup": list(finding.workgroup), "wave": finding.wave},
+        "through": [through_text(load) for load in found.first_wrong.through],
         "differences": [_register_document(d) for d in finding.differences],
     }
 
@@ -309,6 +322,7 @@ def _array_document(array: ArrayDiff, engines: Sequence[str]) -> dict[str, Any]:
         }
     if u is not None:
         document["unstable"] = {"count": u.count, "index": list(u.index), "runs": u.shown, "where": u.where}
+        document["unstable"]["only"] = u.narrowed
     return document
 
 

@@ -3,7 +3,7 @@ and its registers at a chosen instruction, on both engines."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -20,8 +20,10 @@ from emu.geometry import Geometry
 from emu.instrument import Point
 from emu.instrument_run import Job, run
 from golden.diff import ArrayDiff, CaseSubject, Comparison, FileSubject, Plan, Subject
+from golden.memory_writers import writers_before
 
-Arguments = Sequence[Any]
+MOST_WAVES = 12  # that a wrong value is followed through
+MOST_WRITERS = 4  # of one load that are looked into
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,10 +57,12 @@ class RegistersAt:
 
 @dataclass(frozen=True, eq=False)
 class FirstWrong:
-    """The first wrong instruction, of the launch that was looked at last."""
+    """The first wrong instruction, of the launch that was looked at last. through: the loads by which what was wrong
+    came from there to the wave that wrote the wrong element, the last one first."""
 
     launch: WrongLaunch
     finding: Finding
+    through: tuple[Finding, ...] = ()
 
 
 def find_first_wrong(subject: Subject, plan: Plan, found: Comparison) -> FirstWrong | None:
@@ -69,10 +73,32 @@ def find_first_wrong(subject: Subject, plan: Plan, found: Comparison) -> FirstWr
     """
     looked = None
     for launch in wrong_launches(subject, plan, found):
-        looked = FirstWrong(launch, _bisected(launch, plan))
+        looked = _followed(launch, plan)
         if looked.finding.kind != "none":
             return looked
     return looked
+
+
+def _followed(launch: WrongLaunch, plan: Plan) -> FirstWrong:
+    """The search, from wave to wave: what a load found wrong in memory, another wave may have stored."""
+    found = [_bisected(launch, plan)]
+    seen: set[Point] = set()
+    while found[0].kind == "load" and len(found) < MOST_WAVES:
+        writers = [point for point in writers_before(launch.job, found[0]) if point not in seen][:MOST_WRITERS]
+        seen.update(writers)
+        findings = (_before(launch.job, point, plan) for point in writers)
+        earlier = next((one for one in findings if one.kind not in ("none", "memory")), None)
+        if earlier is None:
+            break
+        found.insert(0, earlier)
+    return FirstWrong(launch, found[0], tuple(found[1:]))
+
+
+def _before(job: Job, store: Point, plan: Plan) -> Finding:
+    """The search in the wave of a store, up to it."""
+    reference, suspect = sides(plan)
+    until = store.offset, store.occurrence
+    return find_first_difference(job, store.workgroup, store.wave, suspect, reference, until)
 
 
 def _bisected(launch: WrongLaunch, plan: Plan) -> Finding:

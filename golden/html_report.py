@@ -134,9 +134,10 @@ def _unstable(array: ArrayDiff, one: Comparison) -> list[str]:
     assert u is not None
     text = f"{u.count} elements are not the same in all {one.repeat} runs of {one.engines[1]}; first "
     rows = [(f"{runs} of {one.repeat} runs", shown) for shown, runs in u.shown.items()]
+    rows = [*rows[:ROWS], *([("lanes", u.narrowed)] if u.narrowed else [])]
     return [
         f"<p>{_text(text + array.output.name + index_text(u.index) + described(array, u.index))}</p>",
-        _table((), rows[:ROWS], bits=(1,)),
+        _table((), rows, bits=(1,)),
         _map(_folded(u.mask.reshape(-1), *_shape_of(u.mask.shape)), f"{array.output.name}: where runs differ"),
     ]
 

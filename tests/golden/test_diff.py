@@ -205,6 +205,17 @@ def test_what_changes_between_runs_is_apart_from_what_differs(monkeypatch):
     assert np.flatnonzero(u.mask).tolist() == [100, 101, 102, 103]
 
 
+def test_the_lanes_of_what_changes_between_runs(monkeypatch):
+    def fault(data, number):
+        data.view(np.uint32).reshape(8, 2, 64)[:, 1, 20] ^= np.uint32(number)
+
+    with changed_results(fault, monkeypatch=monkeypatch):
+        found = diff(subject(), Plan(repeat=2))
+    assert one(found).unstable.count == 8
+    assert one(found).unstable.narrowed == "only lane 20"
+    assert one(found).writer is None
+
+
 def test_runs_that_change_without_a_stable_difference_are_not_good(monkeypatch):
     def fault(data, number):
         data[0] ^= number == 2

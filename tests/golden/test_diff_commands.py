@@ -116,6 +116,15 @@ def test_the_first_wrong_instruction_and_registers(gfx950, folder):
     assert f"before offset {ADD:#x}, run 1, of workgroup (0, 0, 0) wave 0: 0 registers differ" in text
 
 
+def test_what_no_launch_stores_has_no_wave_to_look_into(gfx950, folder, monkeypatch):
+    (folder / "k.hsaco").write_bytes(compile_c("KERNEL k(GLOBAL float *out, GLOBAL const float *in, u32 n) {}"))
+
+    with changed_results(lambda data, number: data.__setitem__(3, 1), monkeypatch=monkeypatch):
+        code, out, err = gfx950("diff", *LAUNCH, "--bisect")
+    assert (code, err) == (1, "note: k: in the emulator nothing stores what differs: no wave to look into\n")
+    assert "    writer    none in the emulator: nothing was stored there" in out
+
+
 def test_a_kernel_and_its_cases(gfx950, made_up, monkeypatch):
     monkeypatch.setattr("golden.diff_commands.kernel_names", lambda: ["made_up"])
     code, out, _ = gfx950("diff", "made_up", "--engines", "host,numpy")

@@ -105,7 +105,8 @@ def check(
         show_json("gfx950.check/1", _document(package, results, unused) | summary)
     else:
         instructions = sum(r.instructions for r in results)
-        click.echo(f"{_agree(results)}, {instructions} wave instructions, {seconds:.1f} s")
+        counted_there = "" if engine == "device" else f"{instructions} wave instructions, "
+        click.echo(f"{_agree(results)}, {counted_there}{seconds:.1f} s")
         _print(evidence_lines(kernel, evidence))
         _print(change_lines(results))
     sys.exit(_exit_code(results))

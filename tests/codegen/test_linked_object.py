@@ -565,6 +565,18 @@ def test_a_protected_kernel_of_hip_differs_in_its_descriptor_s_visibility_alone(
     hip = compile_text(compiled.llvm_ir.replace("define amdgpu_kernel", "define protected amdgpu_kernel"),
                        list(compiled.resources))  # fmt: skip
     theirs, ours = Elf(hip.code_object), of(PACKAGES[0])[0].elf
+    first, second = theirs.symbols(".dynsym")[1:3]
+    # As `readelf -s` shows what hipcc made for gfx906, in public repositories:
+    #   1: 0000000000001000   148 FUNC    GLOBAL PROTECTED    7 _Z15matrixTransposePfS_i
+    #   2: 0000000000000540    64 OBJECT  GLOBAL PROTECTED    6 _Z15matrixTransposePfS_i.kd
+    assert (first.type, first.binding, first.visibility, first.section) == (STT_FUNC, STB_GLOBAL, STV_PROTECTED, 7)
+    assert (second.type, second.binding, second.visibility, second.section) == (
+        STT_OBJECT,
+        STB_GLOBAL,
+        STV_PROTECTED,
+        6,
+    )
+    assert (second.name, second.size) == (f"{first.name}.kd", 64)
     for mine, other in zip(ours.symbols(".dynsym")[1:], theirs.symbols(".dynsym")[1:], strict=True):
         assert other.visibility == STV_PROTECTED
         assert mine.visibility == (STV_DEFAULT if mine.name.endswith(".kd") else STV_PROTECTED)

@@ -72,7 +72,8 @@ def device_origin() -> Origin:
     """What HIP and the system say of the device. Raises gfx950.hip.NoDevice where there is none."""
     from gfx950.hip import Hip
 
-    return Origin("device", **Hip().describe())
+    with Hip() as hip:
+        return Origin("device", **hip.describe())
 
 
 def run_probes(

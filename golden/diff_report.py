@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -13,7 +14,7 @@ from emu.bisect_compare import Difference
 from emu.dispatch import Watch
 from gfx950.evidence import counted as counted_instructions
 from gfx950.formats import FORMATS
-from gfx950.terminal import wrap
+from gfx950.terminal import columns, wrap
 from golden.diff import ArrayDiff, Comparison, codes
 from golden.first_wrong import WrongLaunch
 from golden.provenance import Provenance
@@ -36,11 +37,20 @@ def comparison_lines(found: Comparison) -> Iterator[str]:
     yield from wrap(f"WRONG {found.name:<16} {len(wrong)} of {outputs}: {first} against {second}{runs}")
     for array in wrong[:SHOWN]:
         for line in array_lines(array, found.engines, found.repeat):
-            yield from wrap(line, "    ") if not line.startswith("[") else wrap(line, "  ")
+            yield from _wrapped(line)
     if len(wrong) > SHOWN:
         yield f"  and {len(wrong) - SHOWN} more"
     for line in inside_lines(found):
-        yield from wrap(line, "    ") if not line.startswith("[") else wrap(line, "  ")
+        yield from _wrapped(line)
+
+
+def _wrapped(line: str) -> list[str]:
+    """A line in the width of the terminal, its continuation under what stands behind the label."""
+    if line.startswith("["):
+        return wrap(line, "  ")
+    labelled = line[LABEL - 1 : LABEL] == " " and line[LABEL : LABEL + 1].strip() != ""
+    under = " " * (4 + LABEL * labelled)
+    return textwrap.wrap(line, columns(), initial_indent="    ", subsequent_indent=under, break_on_hyphens=False)
 
 
 def inside_lines(found: Comparison) -> Iterator[str]:

@@ -137,13 +137,54 @@ def _pointers(one: RunningWave) -> list[int]:
     return found
 
 
+@dataclass(frozen=True, order=True)
+class StoreAt:
+    """One execution of an instruction that stores. index: of the wave's instructions."""
+
+    workgroup: Dimensions
+    wave: int
+    index: int
+
+
+@dataclass
+class LastStores(Observer):
+    """Who stored last in some bytes of the emulated address space. wanted: their addresses, ascending. writers: by byte
+    a number of `stores`, -1 for nobody."""
+
+    wanted: npt.NDArray[np.uint64]
+    stores: list[StoreAt] = field(default_factory=list)
+    writers: npt.NDArray[np.int64] = field(init=False)
+    _indices: Counter[tuple[Dimensions, int]] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self.writers = np.full(len(self.wanted), -1)
+
+    def after(self, one: RunningWave, decoded: Decoded) -> None:
+        """Notes a store that touches what is wanted."""
+        key = one.workgroup, one.index
+        index, hit = self._indices[key], False
+        self._indices[key] += 1
+        for address, _, nbytes in one.wave.last_stores:
+            first, end = np.searchsorted(self.wanted, np.array([address, address + nbytes], np.uint64))
+            if first < end:
+                self.writers[first:end] = len(self.stores)
+                hit = True
+        if hit:
+            self.stores.append(StoreAt(*key, index))
+
+    def last(self) -> list[StoreAt]:
+        """The last stores of the bytes, each once, in their order."""
+        return [self.stores[n] for n in np.unique(self.writers[self.writers >= 0])]
+
+
 @dataclass
 class Loads(Observer):
     """The addresses that one instruction of a wave loads from. addresses: by lane, those of a scalar load under 0; in
-    LDS, where `lds` says so."""
+    LDS, where `lds` says so, and then `touched` has the addresses of all its accesses, also if it stores there."""
 
     point: Point
     lds: bool = False
+    touched: list[int] = field(default_factory=list)
     addresses: dict[int, int] = field(default_factory=dict)
     _seen: Counter[int] = field(default_factory=Counter)
     _space: Any = None
@@ -166,6 +207,7 @@ class Loads(Observer):
         for addresses, active in one.wave.last_lds[:1]:
             self.lds = True
             self.addresses.update({int(lane): int(addresses[lane]) for lane in np.flatnonzero(active)})
+        self.touched = sorted({int(a) for addresses, active in one.wave.last_lds for a in addresses[active]})
 
 
 class _Listener:

@@ -124,11 +124,38 @@ def test_the_flipped_instruction_is_found(name, text, nth, register, lane, bit):
 def test_a_load_of_what_was_wrong_before_is_called_a_load():
     job = jobs()["shared"]
     point = point_of(job, "ds_read", 2)
-    register = "v" + str(_results(job, point)[0])
-    finding = found(job, point, register, lane=9)
+    write = point_of(job, "ds_write", 2, wave=0)
+    fault = Fault("shared", write.offset, "store", 3, 8, 2, 0, (1, 0, 0))
+    with stand_in(faults=[fault]):
+        finding = find_first_difference(job, (1, 0, 0), 1, RunOptions(engine="device"))
+        earlier = find_first_difference(
+            job, (1, 0, 0), 0, RunOptions(engine="device"), until=(write.offset, write.occurrence)
+        )
     assert (finding.kind, finding.point, finding.in_lds) == ("load", point, True)
     assert finding.addresses[9] == 4 * ((64 + 9) ^ 65)
     assert "it loads: look at who wrote byte 32 of LDS (lane 9)" in str(finding)
+    assert (earlier.kind, earlier.point, earlier.in_lds) == ("store", write, True)
+    assert f"registers agree before `{earlier.instruction}`" in str(earlier)
+    assert "but what it stored in LDS differs: it went wrong, or another store hit the same bytes" in str(earlier)
+
+
+def test_a_store_to_lds_of_a_wrong_register_is_not_called_wrong():
+    job = jobs()["shared"]
+    point, write = point_of(job, "v_add_u32", 2, wave=0), point_of(job, "ds_write", 2, wave=0)
+    with stand_in(faults=[Fault("shared", point.offset, "v3", 3, 8, 2, 0, (1, 0, 0))]):
+        device = RunOptions(engine="device")
+        finding = find_first_difference(job, (1, 0, 0), 0, device, until=(write.offset, write.occurrence))
+        before = find_first_difference(job, (1, 0, 0), 0, device, until=(write.offset, 1))
+    assert (finding.kind, finding.point) == ("instruction", point)
+    assert before.kind == "memory"
+
+
+def test_a_load_from_lds_that_is_wrong_itself():
+    job = jobs()["shared"]
+    point = point_of(job, "ds_read", 2)
+    finding = found(job, point, "v" + str(_results(job, point)[0]), lane=9)
+    assert (finding.kind, finding.point, finding.in_lds) == ("instruction", point, True)
+    assert "what it reads in LDS is the same in both before it" in str(finding)
 
 
 def _results(job: Job, point: Point) -> list[int]:
@@ -183,10 +210,58 @@ def test_a_branch_that_goes_another_way():
     assert "the branch itself went another way" in str(finding)
 
 
-def test_a_store_that_goes_wrong_by_itself():
+@pytest.mark.parametrize("until", [None, 0, 1])
+def test_a_store_that_goes_wrong_by_itself(until):
     job = reading_job()
     point = point_of(job, "global_store_dword", 1)
-    finding = found(job, point, "store", lane=5)
+    finding = found(job, point, "store", lane=5, until=None if until is None else (point.offset, until))
+    assert (finding.kind, finding.point, finding.arrays, finding.in_lds) == ("store", point, (0,), False)
+    assert finding.inputs
+    assert "but what it stored in argument 0 differs: it went wrong, or another store" in str(finding)
+
+
+def test_another_waves_instruction():
+    job = reading_job()
+    point = point_of(job, "v_lshl_add_u32 v4", 1)
+    register = "v" + str(_results(job, point)[0])
+    suspect = RunOptions(engine="numpy", observers=(Flip(job, point, register, 5),))
+    finding = find_first_difference(job, (0, 0, 0), 0, suspect)
+    assert (finding.kind, finding.point) == ("instruction", point)
+    assert (finding.workgroup, finding.wave) == ((1, 0, 0), 1)
+    until = point_of(job, "global_store_dword", 1).offset, 0
+    assert find_first_difference(job, (0, 0, 0), 0, suspect, until=until).kind == "memory"
+
+
+def test_a_store_in_a_loop_whose_registers_are_right_again_at_its_end():
+    source = """KERNEL k(GLOBAL u32 *out, GLOBAL const u32 *in, u32 n) {
+      for (u32 r = 0; r < n; r++) out[r * 128 + ITEM] = (in[ITEM] + r) * (r ^ 29);
+    }"""
+    values = np.arange(128, dtype=np.uint32) * 7 + 5
+    job = Job(
+        linked(compiled(HEADER + source)), "k", Geometry.of_blocks(1, 128), (np.zeros(20 * 128, np.uint32), values, 20)
+    )
+    point = point_of(job, "v_mul_lo_u32", 5, (0, 0, 0))
+    register = "v" + str(_results(job, point)[0])
+    store = point_of(job, "global_store_dword", 1).offset
+    finding = found(job, point, register, 9, 4, until=(store, 0))
+    assert (finding.kind, finding.point) == ("instruction", point)
+
+
+@dataclass
+class WildStore(Flip):
+    """Changes a byte far behind what is stored."""
+
+    def after(self, one, decoded):
+        if self._is_it(one, decoded):
+            one.wave.address_space.view(one.wave.last_stores[0][0] + 2048, 1)[0] ^= np.uint8(4)
+
+
+def test_memory_that_nobody_stores_in_the_emulator():
+    job = jobs()["places"]
+    point = point_of(job, "global_store_dword", 1)
+    finding = find_first_difference(
+        job, point.workgroup, point.wave, RunOptions(engine="numpy", observers=(WildStore(job, point, "store"),))
+    )
     assert (finding.kind, finding.arrays) == ("memory", (0,))
     assert "a store itself went wrong, or another wave's" in str(finding)
 

@@ -15,7 +15,7 @@ from codegen.llvm_text import FLOATS, LANE_FLOATS, EmitError, FunctionText, Modu
 from gfx950.lanes import Lanes
 
 TRIPLE = "amdgcn-amd-amdhsa"
-VERSIONS = (5, 6)  # of code objects; the first is what every ROCm that knows gfx950 loads
+VERSIONS = (5, 6)  # of code objects; the first, our own, is what the ROCm of today loads
 
 # Implicit arguments no kernel of this language uses; without these marks LLVM reserves registers for them.
 UNUSED = (

@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from codegen.llvm_programs import rocm_program, run_program
+from emu.elf_header import ELF_MAGIC, ET_REL, elf_type
 
 TIMEOUT_SECONDS = 60
 ADVICE = "\nThe input must be one relocatable AMDGPU object without undefined symbols."
@@ -66,16 +67,13 @@ def _no_linker() -> NoLinker:
     )
 
 
-ELF_RELOCATABLE = b"\x01\x00"  # e_type ET_REL, little-endian
-
-
 def link(object_bytes: bytes) -> bytes:
     """The `.hsaco` (ELF shared object) of one relocatable AMDGPU object, both as file contents.
 
     Raises NoLinker when no linker is found, and LinkError for a file that is linked already and with the linker's
     message when it fails.
     """
-    if object_bytes[:4] == b"\x7fELF" and object_bytes[16:18] != ELF_RELOCATABLE:
+    if object_bytes.startswith(ELF_MAGIC) and elf_type(object_bytes) != ET_REL:
         raise LinkError("this ELF file is already linked; pass the relocatable object (`.o`), or use the file as it is")
     command = find_linker()
     if command is None:

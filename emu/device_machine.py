@@ -6,13 +6,13 @@ from contextlib import ExitStack
 
 from emu.code_object import CodeObject
 from emu.dispatch import RunOptions, RunReport
+from emu.elf_header import ET_DYN, elf_type
 from emu.errors import LaunchError
 from emu.kernel_metadata import Kernel
 from emu.launch import Launch
 from emu.memory import Buffer, Memory
 from gfx950.hip import DeviceBuffer, Event, Function, Hip
 
-ELF_SHARED = b"\x03\x00"  # e_type of what a linker made
 POINTER = "global_buffer"
 
 
@@ -55,7 +55,7 @@ class DeviceMachine:
                 expected="a kernel with metadata, so that its buffers can be copied to the device",
                 kernel=self.kernel.name,
             )
-        if self.code.source[16:18] != ELF_SHARED:
+        if elf_type(self.code.source) != ET_DYN:
             raise LaunchError(
                 "a device loads linked code objects only",
                 expected="a `.hsaco` (ELF shared object), not a relocatable `.o`",

@@ -19,7 +19,7 @@ from elftools.elf.elffile import ELFFile
 
 from emu import code_object
 from emu.code_object import CodeObject
-from emu.elf_header import ET_REL
+from emu.elf_header import ET_REL, elf_type
 from emu.elf_image import Symbol
 from emu.errors import CodeObjectError
 from emu.kernel_metadata import Argument, Kernel
@@ -193,7 +193,7 @@ def text_lines(found: Disassembly, width: int) -> Iterator[str]:
 
 def _heading(found: Disassembly) -> Iterator[str]:
     code = found.code
-    linked = "unlinked" if code.source[16] == ET_REL else "linked"
+    linked = "unlinked" if elf_type(code.source) == ET_REL else "linked"
     size = sum(len(run.data) for run in code.code)
     yield f"{code.target}, code object V{code.version}, {linked}, {size} bytes of code"
     for kernel in found.kernels:

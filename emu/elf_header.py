@@ -26,6 +26,11 @@ RUNNABLE = ("gfx950", "gfx9-4-generic")
 COMPILE_FOR_GFX950 = "compile with -target amdgcn-amd-amdhsa -mcpu=gfx950 (HIP: --offload-arch=gfx950)"
 
 
+def elf_type(data: bytes) -> int:
+    """The type of an ELF file: ET_REL for one that is to be linked, ET_DYN for one that is."""
+    return int.from_bytes(data[16:18], "little")
+
+
 def damaged(detail: str) -> CodeObjectError:
     """The error for a file that contradicts itself."""
     return CodeObjectError(

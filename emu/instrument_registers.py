@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from emu.code_object import CodeObject, load
+from emu.elf_header import ET_DYN, elf_type
 from emu.errors import CodeObjectError
 from emu.kernel_metadata import Kernel
 from gfx950.isa.mode_registers import MODE
@@ -62,7 +63,7 @@ def _loaded(code: bytes) -> CodeObject:
 def linked_code(code: bytes, kernel: str | None = None) -> tuple[CodeObject, Kernel]:
     """A linked code object at address 0 and a kernel of it. Raises CodeObjectError for a relocatable one."""
     loaded = _loaded(bytes(code))
-    if code[16:18] != b"\x03\x00":
+    if elf_type(code) != ET_DYN:
         raise CodeObjectError(
             "a relocatable object cannot be instrumented: its code has no final addresses yet",
             expected="a linked code object (`.hsaco`, an ELF shared object)",

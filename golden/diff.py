@@ -19,7 +19,7 @@ from codegen.kernel_package import KernelPackage, Output, Watchpoint, case_input
 from emu import code_object
 from emu.contained_rules import KernelEvidence, contained_rules, together
 from emu.dispatch import Device, Module, RunOptions, RunReport, Watch
-from emu.elf_header import ET_REL
+from emu.elf_header import ET_REL, elf_type
 from emu.geometry import Geometry
 from emu.instrument_run import Job
 from emu.kernel_metadata import Kernel
@@ -282,7 +282,7 @@ def _no_words(index: tuple[int, ...]) -> str:
 
 
 def _linked(source: bytes) -> bytes:
-    if int.from_bytes(source[16:18], "little") != ET_REL:
+    if elf_type(source) != ET_REL:
         return source
     from codegen.link import link
 

@@ -65,7 +65,7 @@ class DeviceMachine:
 
     def _kernarg(self, launch: Launch, there: _Placed) -> bytes:
         """The explicit arguments with device pointers; HIP itself adds the hidden ones."""
-        explicit = [a for a in self.kernel.arguments if not a.hidden]
+        explicit = self.kernel.explicit
         block = bytearray(launch.kernarg[: max((a.offset + a.size for a in explicit), default=0)])
         for argument in explicit:
             if argument.value_kind == POINTER:

@@ -166,7 +166,7 @@ def _launch(job: Job, module: Module, memory: _Emulated | _OnDevice, lows: Seque
 
 
 def _named(kernel: Kernel, arguments: Arguments) -> list[tuple[int | str, Argument | None, Any]]:
-    explicit = [a for a in kernel.arguments if not a.hidden]
+    explicit = kernel.explicit
     if isinstance(arguments, bytes) or not kernel.has_metadata:
         raise LaunchError(
             "the arguments are a finished block, in which pointers cannot be told from numbers",

@@ -61,6 +61,11 @@ class Kernel:
     has_metadata: bool = True
     disagreements: tuple[str, ...] = ()
 
+    @property
+    def explicit(self) -> list[Argument]:
+        """The arguments that the caller gives."""
+        return [a for a in self.arguments if not a.hidden]
+
 
 def read_metadata(elf: ELFFile) -> dict[str, Any]:
     """The AMDGPU metadata note, decoded; empty when the object has none."""

@@ -164,7 +164,7 @@ def _output(text: str, target: str) -> Path:
 
 def check_arguments(kernel: Kernel, arguments: Sequence[RunArgument]) -> None:
     """Compares arguments with the kernel's metadata. Raises ValueError that names the argument and what it wants."""
-    wanted = [a for a in kernel.arguments if not a.hidden]
+    wanted = kernel.explicit
     if kernel.has_metadata and len(wanted) != len(arguments):
         shown = ", ".join(f"{_name(i, a)}: {_kind(a)}" for i, a in enumerate(wanted)) or "none"
         raise ValueError(f"{kernel.name} takes {len(wanted)} arguments and got {len(arguments)}; in order: {shown}")

@@ -135,10 +135,9 @@ class StandIn:
     def _run(self, image: bytes, one: Launched) -> int:
         module = self._loaded(image)
         kernel = module.code.kernel(one.kernel)
-        explicit = [a for a in kernel.arguments if not a.hidden]
-        if len(one.kernarg) < max((a.offset + a.size for a in explicit), default=0):
+        if len(one.kernarg) < max((a.offset + a.size for a in kernel.explicit), default=0):
             return INVALID_VALUE
-        if one.kernarg and not explicit and kernel.has_metadata:
+        if one.kernarg and not kernel.explicit and kernel.has_metadata:
             return OUT_OF_RESOURCES  # as HIP has it
         memory = self._device.memory
         mapped = self._mapped(memory)
@@ -180,7 +179,7 @@ def _arguments(kernel: Kernel, kernarg: bytes) -> Sequence[object] | bytes:
     """The explicit arguments in a block, for the emulator to lay out once more with the hidden ones beside them."""
     if not kernel.has_metadata:
         return kernarg.ljust(kernel.kernarg_size, b"\0")
-    parts = [(a, kernarg[a.offset : a.offset + a.size]) for a in kernel.arguments if not a.hidden]
+    parts = [(a, kernarg[a.offset : a.offset + a.size]) for a in kernel.explicit]
     return [int.from_bytes(part, "little") if a.value_kind in POINTER_KINDS else part for a, part in parts]
 
 

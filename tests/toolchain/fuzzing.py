@@ -149,7 +149,7 @@ def run_object(data: bytes, seed: int) -> str:
         module = device.load(data)
         for name in module.kernels[:2]:
             kernel = module[name]
-            explicit = [a for a in kernel.kernel.arguments if not a.hidden]
+            explicit = kernel.kernel.explicit
             arguments = [buffer if a.value_kind == "global_buffer" else 3 for a in explicit]
             block = min(kernel.kernel.max_flat_workgroup_size, (1, 64, 100)[seed % 3])
             given = arguments if kernel.kernel.has_metadata else [bytes(256)]

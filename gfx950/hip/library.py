@@ -83,9 +83,10 @@ def find_library() -> ctypes.CDLL:
 
 def _missing(library: ctypes.CDLL) -> str | None:
     """What keeps a library from being used."""
+    missing = [call for call in CALLS if not hasattr(library, call)]
     if not any(hasattr(library, call) for call in PROPERTIES):
-        return next((call for call in CALLS if not hasattr(library, call)), PROPERTIES[0])
-    return next((call for call in CALLS if not hasattr(library, call)), None)
+        missing.append(PROPERTIES[0])
+    return missing[0] if missing else None
 
 
 def _places() -> Iterator[str]:

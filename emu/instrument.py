@@ -107,7 +107,7 @@ def instrumented(
     new = Piece(grown.address)
     add_point(new, dump, displaced)
     entry = _add_starts(new, chosen, mode, wanted, own)
-    new.add(["s_nop 0"] * (FETCHED_AHEAD // 4))
+    new.pad(FETCHED_AHEAD)
     grown.write(address, _way_there(own, address, grown.address))
     grown.write(chosen.descriptor_address, _descriptor(chosen, own, vgprs, mode, entry))
     return grown.append(bytes(new.data))
@@ -167,11 +167,11 @@ def _add_starts(new: Piece, kernel: Kernel, mode: int, wanted: Wanted, own: Rese
     """
     point = new.address
     descriptor = kernel.descriptor
-    new.data += bytes.fromhex("000080bf") * (-len(new.data) % ENTRY_ALIGNMENT // 4)
+    new.pad(-len(new.data) % ENTRY_ALIGNMENT)
     entry = new.end
     add_start(new, descriptor, mode, wanted, own, kernel.entry, point)
     if descriptor.kernarg_preload_length:
-        new.data += bytes.fromhex("000080bf") * ((entry + PRELOAD_PROLOGUE - new.end) // 4)
+        new.pad(entry + PRELOAD_PROLOGUE - new.end)
         add_start(new, descriptor, mode, wanted, own, kernel.entry + PRELOAD_PROLOGUE, point)
     return entry
 

@@ -87,6 +87,10 @@ class Piece:
         text = lines if isinstance(lines, str) else "\n".join(lines)
         self.data += assemble(text, self.end, symbols)
 
+    def pad(self, nbytes: int) -> None:
+        """Adds bytes that do nothing when they run. nbytes: a multiple of 4."""
+        self.add(["s_nop 0"] * (nbytes // 4))
+
     def add_address(self, first: int, target: int) -> None:
         """A pair of SGPRs = an address of the same code object; changes SCC."""
         self.add(f"s_getpc_b64 {pair(first)}")

@@ -128,7 +128,7 @@ class _OnDevice:
     def __init__(self, device: Device, owned: ExitStack) -> None:
         from gfx950.hip import Hip
 
-        self.device, self.owned, self.hip = device, owned, Hip()
+        self.device, self.owned, self.hip = device, owned, owned.enter_context(Hip())
         self.addresses: dict[int, int] = {}
 
     def place(self, array: np.ndarray[Any, Any], name: str, low: int = 0) -> tuple[int, Callable[[], Bytes]]:

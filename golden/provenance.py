@@ -36,7 +36,8 @@ def describe_device(engines: Sequence[str]) -> dict[str, str]:
         return {}
     from gfx950.hip import Hip
 
-    return Hip().describe()
+    with Hip() as hip:
+        return hip.describe()
 
 
 def provenance(subject: str, code: dict[str, bytes], found: KernelEvidence, device: dict[str, str]) -> Provenance:

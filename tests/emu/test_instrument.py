@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import io
 import itertools
 
 import numpy as np
 import pytest
 from elftools.elf.elffile import ELFFile
+from hip_stand_in import stand_in
 from instrumented_kernels import BEGINNING, ENDING, assembly_kernel, jobs, moments
 from kernel_builds import HEADER
 from llvm_tools import assembled, compiled, text_section
@@ -197,6 +199,16 @@ def test_the_callers_arrays_stay_as_they_are_and_read_only_ones_read_only():
     mine.flags.writeable = False
     with pytest.raises(Exception, match="which is read-only"):
         run_to(one, Point(0))
+
+
+def test_the_current_device_is_as_it_was_afterwards(monkeypatch):
+    """As torch in the same process expects."""
+    with stand_in(devices=2) as s:
+        monkeypatch.setenv("GFX950_DEVICE", "1")
+        assert run_to(jobs()["loops"], Point(0x48), RunOptions(engine="device")).reached
+        current = ctypes.c_int(-1)
+        s.library.hipGetDevice(ctypes.byref(current))
+    assert current.value == 0
 
 
 # ---- the file -------------------------------------------------------------------------------------------------------

@@ -560,7 +560,7 @@ def test_other_linkers_make_the_same_but_for_their_name(tmp_path):
 
 
 def test_a_protected_kernel_of_hip_differs_in_its_descriptor_s_visibility_alone():
-    """Clang's HIP marks kernels protected; then LLVM protects the descriptor too. The ROCr loader looks at neither."""
+    """Clang's HIP marks kernels protected; then LLVM protects the descriptor too."""
     compiled = kernel_package(PACKAGES[0]).compiled()
     hip = compile_text(compiled.llvm_ir.replace("define amdgpu_kernel", "define protected amdgpu_kernel"),
                        list(compiled.resources))  # fmt: skip

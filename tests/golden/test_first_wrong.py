@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 from hip_stand_in import Fault, stand_in
 from kernel_builds import compile_c
+from stand_in_faults import instructions as kernel_instructions
 
-from emu.code_object import load
 from emu.geometry import Geometry
 from emu.run_arguments import RunArgument
 from gfx950.hip import HipError
-from gfx950.isa.text import listing
 from golden.diff import FileSubject, Plan, diff
 from golden.first_wrong import find_first_wrong
 
@@ -50,15 +49,12 @@ def code():
 @functools.cache
 def instructions():
     """Offset and first result register of the vector instructions and loads."""
-    loaded = load(code())
-    kernel = loaded.kernel("k")
-    run = loaded.code_of(kernel)
     found = []
-    for pc, _, text in listing(run.data, run.address):
+    for offset, text in kernel_instructions(code()):
         name, _, operands = text.partition(" ")
         result = _REGISTER.match(operands)
         if result and name.startswith(("v_", "global_load", "ds_read")) and "cmp" not in name:
-            found.append((pc - kernel.entry, f"v{result[1] or result[2]}", name))
+            found.append((offset, f"v{result[1] or result[2]}", name))
     return found
 
 

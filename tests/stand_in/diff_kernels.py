@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 from contextlib import contextmanager
 
 import numpy as np
 from hip_stand_in import StandIn, stand_in
 from kernel_builds import compile_c
+from stand_in_faults import instructions
 
-from emu.code_object import load
-from emu.dispatch import RunOptions
 from emu.geometry import Geometry
 from emu.run_arguments import RunArgument
-from gfx950.isa.text import listing
 from golden.diff import FileSubject, Plan
 
 SOURCE = """
@@ -29,11 +28,7 @@ EMULATED = Plan(("host", "numpy"))
 
 def instruction(mnemonic, which=0, code=CODE, kernel="k"):
     """The offset of an instruction of a kernel, and its first operand."""
-    loaded = load(code)
-    found = loaded.kernel(kernel)
-    run = loaded.code_of(found)
-    lines = [(pc - found.entry, text) for pc, _, text in listing(run.data, run.address) if pc >= found.entry]
-    offset, text = [line for line in lines if line[1].startswith(mnemonic)][which]
+    offset, text = [line for line in instructions(code, kernel) if line[1].startswith(mnemonic)][which]
     return offset, text.split()[1].rstrip(",")
 
 
@@ -52,15 +47,13 @@ def subject(out=None, formats=None, linked=False, code=CODE, x=None):
 
 
 @contextmanager
-def changed_results(change, nbytes=None, monkeypatch=None):
+def changed_results(change, monkeypatch):
     """A stand-in that changes the results of each launch: change(bytes of the output, number of the launch)."""
     own = StandIn._run
-    nbytes = nbytes or int(np.prod(SHAPE)) * 4
+    nbytes = inputs().nbytes
     numbers = iter(range(1 << 30))
 
     def run(self, image, one):
-        import ctypes
-
         status = own(self, image, one)
         [(host, size), *_] = [place for place in self.allocations().values() if place[1] == nbytes]
         change(np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(host)), next(numbers))
@@ -69,7 +62,3 @@ def changed_results(change, nbytes=None, monkeypatch=None):
     monkeypatch.setattr(StandIn, "_run", run)
     with stand_in() as one:
         yield one
-
-
-__all__ = ["BLOCK", "CODE", "DEVICE", "EMULATED", "GROUPS", "SHAPE", "RunOptions", "changed_results", "inputs",
-           "instruction", "subject"]  # fmt: skip

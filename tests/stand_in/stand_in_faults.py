@@ -54,13 +54,17 @@ class Fault:
         )
 
 
-def offset_of(code_object: bytes, text: str, kernel: str | None = None) -> int:
-    """Where a fault goes that strikes after the last instruction whose text begins so: its offset in the kernel."""
+def instructions(code_object: bytes, kernel: str | None = None) -> list[tuple[int, str]]:
+    """Offset and text of each instruction from the kernel's first one on."""
     code = load(code_object)
     found = code.kernel(kernel)
     run = code.code_of(found)
-    lines = [(pc, line) for pc, _, line in listing(run.data, run.address) if pc >= found.entry]
-    return [pc - found.entry for pc, line in lines if line.startswith(text)][-1]
+    return [(pc - found.entry, text) for pc, _, text in listing(run.data, run.address) if pc >= found.entry]
+
+
+def offset_of(code_object: bytes, text: str, kernel: str | None = None) -> int:
+    """Where a fault goes that strikes after the last instruction whose text begins so: its offset in the kernel."""
+    return [offset for offset, line in instructions(code_object, kernel) if line.startswith(text)][-1]
 
 
 def _name(one: RunningWave) -> WaveName:

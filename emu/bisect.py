@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from emu.bisect_finding import Finding
-from emu.bisect_search import Search, WrongMemory
+from emu.bisect_search import Search, WrongMemory, observed
 from emu.bisect_trace import StoreAt, Trace
 from emu.dispatch import RunOptions
 from emu.errors import LaunchError
@@ -50,7 +50,7 @@ def find_first_difference(
     if chosen.engine == "device":
         raise LaunchError("the reference runs on a device", expected="an engine of the emulator as the reference")
     trace = Trace(workgroup, wave)
-    run(job, None, RunOptions(engine="numpy", model=chosen.model, quantum=chosen.quantum, observers=(trace,)))
+    run(job, None, observed(chosen, trace))
     if not trace.offsets:
         raise LaunchError(f"workgroup {workgroup} has no wave {wave}, or it never ran", kernel=job.kernel)
     search = Search(job, trace, chosen, suspect)

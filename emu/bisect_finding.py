@@ -22,9 +22,10 @@ class Finding:
     `in_lds` says that they are LDS's; `store`, before which registers agree, which nothing in the emulator overwrites,
     and after which memory differs; `branch`, where one run goes another way; `start`, when registers differ before the
     first instruction; `memory`, when registers never differ where they were looked at but arrays do; `none`, when these
-    do not either. index of total: of the wave's instructions, from 0. inputs: the values of the registers that the
-    instruction names, before it, the same in both runs. undefined: those of them that nobody has written. runs: how
-    many variants were run.
+    do not either; `unsteady`, where the runs are not the same each time, so that no instruction can be named: `index`
+    and `point` are where that showed. index of total: of the wave's instructions, from 0. inputs: the values of the
+    registers that the instruction names, before it, the same in both runs. undefined: those of them that nobody has
+    written. runs: how many variants were run.
     """
 
     kind: str
@@ -73,6 +74,11 @@ class Finding:
                 f"registers do not differ where they were compared, but arguments {arrays} do: a store itself went"
                 " wrong, or another wave's"
             )
+        if self.kind == "unsteady":
+            return (
+                "no instruction can be named: the runs do not part at the same place each time, as with a race, an"
+                " atomic whose order decides, or a fault that comes and goes"
+            )
         if self.kind == "start" or self.point is None:
             return "registers differ before the first instruction"
         place = f"at offset {self.point.offset:#x}, occurrence {self.point.occurrence}"
@@ -81,7 +87,8 @@ class Finding:
             where = "LDS" if self.in_lds else f"argument {', '.join(map(str, self.arrays))}"
             return (
                 f"registers agree before `{self.instruction}` {place}{line}, instruction {self.index}, but what it"
-                f" stored in {where} differs: it went wrong, or another store hit the same bytes"
+                f" stored in {where} differs: it went wrong, or another store hit the same bytes,"
+                " or the runs are not the same each time"
             )
         return f"the first difference comes from `{self.instruction}` {place}{line}, instruction {self.index}"
 

@@ -23,9 +23,15 @@ ENTRY_BYTES = 1 << 24  # of code around the kernel's first instruction whose add
 KERNARG_BYTES = 1 << 12
 WIDEST = 16  # bytes that a lane moves at one address
 MOST_BYTES = 1 << 14  # of an array whose writers are asked for
+AGAIN_IF_FOREIGN = 4  # comparisons that must come out the same when an instruction seems to change another's register
 READS_LDS = re.compile(r"ds_(read|load|bpermute|permute|swizzle|nop)")
 LOADS = re.compile(r"(global|flat|buffer|tbuffer|scratch|s|s_buffer|s_scratch)_(load|atomic)|ds_.*(read|load|rtn)")
 _REGISTER = re.compile(r"\b([vsa])(?:(\d+)\b|\[(\d+):(\d+)\])")
+
+
+def observed(how: RunOptions, observer: Observer) -> RunOptions:
+    """The same on the engine that an observer sees."""
+    return replace(how, engine="numpy", threads=1, observers=(observer,))
 
 
 class Search:
@@ -44,15 +50,18 @@ class Search:
     def compared(self, index: int) -> list[Difference]:
         """What differs before an instruction."""
         if index not in self.seen:
-            point = self.trace.point(index)
-            theirs = run(self.job, point, self.suspect)
-            mine = run(self.job, point, self.reference, lows=[place.address % (1 << 32) for place in theirs.places])
-            self.runs += 2
-            here, there = _registers(mine), _registers(theirs)
-            self.registers[index] = here
-            bases = self._bases(mine, theirs)
-            self.seen[index] = differences(here, there, self.trace.written(index), bases)
+            self.seen[index] = self._compared(index)
         return self.seen[index]
+
+    def _compared(self, index: int) -> list[Difference]:
+        """The same, run anew."""
+        point = self.trace.point(index)
+        theirs = run(self.job, point, self.suspect)
+        mine = run(self.job, point, self.reference, lows=[place.address % (1 << 32) for place in theirs.places])
+        self.runs += 2
+        here, there = _registers(mine), _registers(theirs)
+        self.registers[index] = here
+        return differences(here, there, self.trace.written(index), self._bases(mine, theirs))
 
     def _bases(self, mine: Run, theirs: Run) -> list[Base]:
         here, there = _registers(mine), _registers(theirs)
@@ -70,7 +79,23 @@ class Search:
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (low, middle) if self.differs(middle) else (middle, high)
-        return self._start() if low < 0 else self._at(low)
+        return self._steady(low, self._start() if low < 0 else self._at(low))
+
+    def _steady(self, low: int, found: Finding) -> Finding:
+        """The finding, or that there is none: where runs may differ from each other, both moments are compared again.
+
+        Once as a rule. More often when a register differs that the instruction does not name, as another wave's work
+        that came between the two moments would leave it.
+        """
+        if all(how.engine != "device" and how.threads == 1 for how in (self.reference, self.suspect)):
+            return found
+        named = {name for name, _, _ in _named(found.instruction)}
+        foreign = any(_REGISTER.fullmatch(d.register) and d.register not in named for d in found.differences)
+        for _ in range(AGAIN_IF_FOREIGN if foreign else 1):
+            for index, differed in ((low, False), (low + 1, True)):
+                if index >= 0 and bool(self._compared(index)) != differed:
+                    return self._finding("unsteady", index=index, point=self.trace.point(index))
+        return replace(found, runs=self.runs)
 
     def _start(self) -> Finding:
         return self._finding("start", differences=tuple(self.compared(0)))
@@ -131,8 +156,7 @@ class Search:
         return values, tuple(undefined)
 
     def _observed(self, observer: Observer) -> RunOptions:
-        how = self.reference
-        return RunOptions(engine="numpy", model=how.model, quantum=how.quantum, seed=how.seed, observers=(observer,))
+        return observed(self.reference, observer)
 
     def trace_of(self, workgroup: Dimensions, wave: int) -> Trace:
         """What another wave does."""

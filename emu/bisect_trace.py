@@ -119,7 +119,7 @@ class Trace(Observer):
     def index(self, offset: int, occurrence: int) -> int | None:
         """The index of the instruction at an offset, at its occurrence (0: the last); None where it never ran."""
         found = [n for n, at in enumerate(self.offsets) if at == offset]
-        return found[occurrence - 1] if len(found) >= max(1, occurrence) else None
+        return found[occurrence - 1] if found and 0 <= occurrence <= len(found) else None
 
     def written(self, index: int) -> Written:
         """What is written before an instruction runs."""

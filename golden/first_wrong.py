@@ -13,6 +13,7 @@ import numpy as np
 from codegen.kernel_package import Watchpoint
 from emu.bisect import Finding, _Search, find_first_difference
 from emu.bisect_compare import Difference
+from emu.bisect_search import observed
 from emu.bisect_trace import Trace
 from emu.dispatch import LaunchableKernel, RunOptions, RunReport, Watch
 from emu.errors import LaunchError
@@ -129,7 +130,7 @@ def registers_at(subject: Subject, plan: Plan, found: Comparison, at: At) -> Reg
         return None
     (reference, suspect), w = sides(plan), launch.writer
     trace = Trace(w.workgroup, w.wave)
-    run(launch.job, None, RunOptions(engine="numpy", quantum=reference.quantum, observers=(trace,)))
+    run(launch.job, None, observed(reference, trace))
     index = trace.index(at.offset, at.occurrence)
     if index is None:
         raise LaunchError(

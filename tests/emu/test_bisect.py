@@ -17,7 +17,7 @@ from emu.bisect_compare import Base, differences
 from emu.bisect_trace import Trace
 from emu.code_object import load
 from emu.dispatch import RunOptions
-from emu.errors import LaunchError
+from emu.errors import LaunchError, NoProgress
 from emu.geometry import Geometry
 from emu.instrument import Point
 from emu.instrument_registers import usage
@@ -326,6 +326,13 @@ def test_what_cannot_be():
         find_first_difference(job, (0, 0, 0), 0, RunOptions(), RunOptions(engine="device"))
     with pytest.raises(LaunchError, match=r"workgroup \(0, 0, 0\) has no wave 7"):
         find_first_difference(job, (0, 0, 0), 7, RunOptions())
+    with pytest.raises(LaunchError, match="does not run the instruction at offset 0x0 -3 times"):
+        find_first_difference(job, (0, 0, 0), 0, RunOptions(), until=(0, -3))
+
+
+def test_the_step_limit_holds_for_the_run_that_is_traced_too():
+    with pytest.raises(NoProgress, match="the step limit of 3 wave instructions is used up"):
+        find_first_difference(reading_job(), (0, 0, 0), 0, RunOptions(), RunOptions(step_limit=3))
 
 
 def test_registers_that_nobody_wrote_are_named():
@@ -352,6 +359,23 @@ def test_a_wrong_chip_behind_hip(name, text, nth, register, lane, bit):
     with stand_in(faults=[fault]):
         finding = find_first_difference(job, point.workgroup, point.wave, RunOptions(engine="device"))
     assert (finding.kind, finding.point, finding.differences[0].register) == ("instruction", point, register)
+
+
+@pytest.mark.parametrize("launch", [1, 2])
+def test_a_chip_that_is_wrong_now_and_then_accuses_no_instruction(launch):
+    """Whichever launch of the search the bit flips in, the instruction where the halving ends has not done it."""
+    name, text, nth, register, lane, bit = FLIPS[-1]
+    job = jobs()[name]
+    point = point_of(job, text, nth)
+    once = Fault(name, point.offset, register, bit, lane, nth, point.wave, point.workgroup, launch)
+    always = Fault(name, point.offset, register, bit, lane, nth, point.wave, point.workgroup)
+    with stand_in(faults=[once]) as chip:
+        finding = find_first_difference(job, point.workgroup, point.wave, RunOptions(engine="device"))
+        assert len(chip.launches) < 40
+    assert finding.kind == "unsteady"
+    assert "no instruction can be named: the runs do not part at the same place each time" in str(finding)
+    with stand_in(faults=[always]):
+        assert find_first_difference(job, point.workgroup, point.wave, RunOptions(engine="device")).point == point
 
 
 def test_a_right_chip_behind_hip():

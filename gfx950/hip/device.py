@@ -17,6 +17,7 @@ from gfx950.hip.resources import DeviceBuffer, Event, Module, Stream
 
 CHIP = "gfx950"
 DEVICE_VARIABLE, ANY_VARIABLE = "GFX950_DEVICE", "GFX950_ANY_DEVICE"
+LONGEST_NUMBER = 9  # digits of a device's
 
 
 class Hip:
@@ -57,8 +58,8 @@ class Hip:
 
     @staticmethod
     def _chosen(device: int | None, count: int) -> int:
-        text = os.environ.get(DEVICE_VARIABLE, "0") if device is None else str(device)
-        if not text.isdecimal() or int(text) >= count:
+        text = (os.environ.get(DEVICE_VARIABLE) or "0") if device is None else str(device)
+        if not (text.isascii() and text.isdecimal() and len(text) <= LONGEST_NUMBER) or int(text) >= count:
             where = f"{DEVICE_VARIABLE} is {text!r}" if device is None else f"device {device} was asked for"
             seen = "one device, number 0" if count == 1 else f"{count} devices, numbers 0 to {count - 1}"
             raise NoDevice(f"{where}, but the HIP library sees {seen}")

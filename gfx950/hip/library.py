@@ -66,6 +66,9 @@ def find_library() -> ctypes.CDLL:
     """
     said = []
     for place in dict.fromkeys(_places()):
+        if os.path.exists(place) and not os.path.isfile(place):  # a pipe would keep the loader waiting
+            said.append(f"{place} (it is no file)")
+            continue
         try:
             library = ctypes.CDLL(place)
         except OSError as error:
@@ -91,8 +94,8 @@ def _missing(library: ctypes.CDLL) -> str | None:
 
 def _places() -> Iterator[str]:
     chosen = os.environ.get("GFX950_HIP")
-    if chosen:
-        yield chosen
+    if chosen:  # the loader looks for a name without a slash elsewhere than in this folder
+        yield os.path.abspath(chosen) if os.path.exists(chosen) else chosen
         return
     yield from _loaded()
     for root in (os.environ.get("ROCM_PATH"), "/opt/rocm"):

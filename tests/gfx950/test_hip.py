@@ -75,6 +75,25 @@ def test_the_chosen_library_is_the_only_one_looked_for(monkeypatch):
         find_library()
 
 
+def test_a_name_of_a_file_in_this_folder_is_that_file(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "libhere.so").write_text("no library")
+    monkeypatch.setenv("GFX950_HIP", "libhere.so")
+    with pytest.raises(NoDevice, match=rf"tried {tmp_path}/libhere\.so \(file too short\)"):
+        find_library()
+    (tmp_path / "libhere.so").unlink()
+    (tmp_path / "libhere.so").symlink_to(build())
+    assert find_library()._name == str(tmp_path / "libhere.so")
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_what_is_no_file_is_not_opened(monkeypatch, tmp_path, make):
+    make(tmp_path / "libamdhip64.so")
+    monkeypatch.setenv("GFX950_HIP", str(tmp_path / "libamdhip64.so"))
+    with pytest.raises(NoDevice, match=r"libamdhip64\.so \(it is no file\)"):
+        find_library()
+
+
 def test_a_library_that_is_not_hip_is_no_device(monkeypatch):
     monkeypatch.setenv("GFX950_HIP", "libc.so.6")
     with pytest.raises(NoDevice, match=r"tried libc\.so\.6 \(it has no hipGetDeviceCount\); .* GFX950_HIP"):
@@ -227,9 +246,12 @@ def test_which_of_two_devices(monkeypatch):
         monkeypatch.setenv("GFX950_DEVICE", "1")
         with pytest.raises(NoDevice, match="GFX950_DEVICE is '1', but the HIP library sees one device, number 0"):
             Hip()
-        monkeypatch.setenv("GFX950_DEVICE", "first")
-        with pytest.raises(NoDevice, match="GFX950_DEVICE is 'first'"):
-            Hip()
+        for text in ("first", "-1", "9" * 5000, "\N{ARABIC-INDIC DIGIT ZERO}", " "):
+            monkeypatch.setenv("GFX950_DEVICE", text)
+            with pytest.raises(NoDevice, match=f"GFX950_DEVICE is '{text}'"):
+                Hip()
+        monkeypatch.setenv("GFX950_DEVICE", "")
+        assert Hip().index == 0, "an empty variable is none, as of GFX950_HIP"
 
 
 # ---- memory ----------------------------------------------------------------------------------------------------------

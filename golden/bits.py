@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from gfx950.formats import FORMATS, Format, NanKind
 from gfx950.terminal import columns, wrap
-from golden.compare import PLAIN, Difference, compare
+from golden.compare import PLAIN, Difference, compare, written
 
 Codes = NDArray[np.unsignedinteger[Any]]
 Where: TypeAlias = Callable[[tuple[int, ...]], str]
@@ -53,10 +53,12 @@ class Bits:
 
 @dataclass(frozen=True)
 class Unequal:
-    """How two arrays differ. report: in lines. difference: the first one, None for unlike dtypes or shapes."""
+    """How two arrays differ. report: in lines. difference: the first one, None for unlike dtypes or shapes.
+    report_if_written: the report where somebody is known to have written what differs first."""
 
     report: str
     difference: Difference | None = None
+    report_if_written: str = ""
 
 
 def assert_bits_equal(
@@ -92,10 +94,12 @@ def unequal(
     nan: Literal["bits", "any"] = "bits",
     sides: tuple[str, str] = ("actual", "expected"),
     before: object = None,
+    cause: str = "",
 ) -> Unequal | None:
     """How the two differ, None when they do not; parameters and errors of `assert_bits_equal`.
 
-    sides: what the two are called. before: what `actual` held before it was written, for the likely cause.
+    sides: what the two are called. before: what `actual` held before it was written, for the likely cause. cause: why
+    they differ, where that is known: said instead of a likely one.
     """
     if nan not in NANS:
         raise ValueError(f"nan is {nan!r}; it is 'bits', or 'any' to let a NaN stand for every other NaN")
@@ -108,17 +112,26 @@ def unequal(
     if nan == "any":
         found = np.where(_nans(found, left.kind, form) & _nans(right.codes, right.kind, form), right.codes, found)
     earlier = bits_of("before", before).codes if before is not None else None
-    difference = compare(name, right.codes, found, form, earlier)
+    difference = compare(name, right.codes, found, form, earlier, sides[::-1])
     if difference is None:
         return None
+    if cause:
+        difference = replace(difference, pattern=cause)
     if form in PLAIN and format is None:
         difference = _as_numbers(difference, right.kind)
     said = [str(left), f"as {form}" if format is not None else "", "any NaN for any other" if nan == "any" else ""]
+    what, element = ", ".join(filter(None, said)), _element(difference, left, where)
+    reports = [_report(d, what, sides, element) for d in (difference, written(difference))]
+    return Unequal(reports[0], difference, reports[1])
+
+
+def _report(difference: Difference, what: str, sides: tuple[str, str], element: str) -> str:
+    """The report of a difference. what: has been compared, and how."""
     lines = [
-        f"{name}: {difference.count} of {difference.total} elements differ in bits ({', '.join(filter(None, said))})",
-        *(f"  {line}" for line in difference_lines(difference, sides, _element(difference, left, where))),
+        f"{difference.output}: {difference.count} of {difference.total} elements differ in bits ({what})",
+        *(f"  {line}" for line in difference_lines(difference, sides, element)),
     ]
-    return Unequal("\n".join(part for line in lines for part in _wrapped(line)), difference)
+    return "\n".join(part for line in lines for part in _wrapped(line))
 
 
 def difference_lines(difference: Difference, sides: tuple[str, str], element: str = "") -> Iterator[str]:

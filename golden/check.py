@@ -19,7 +19,7 @@ from emu.contained_rules import KernelEvidence, contained_rules, together
 from emu.dispatch import RunOptions, Watch
 from gfx950.evidence import LEDGER, Evidence, Rule, weakest_first
 from gfx950.models import in_force, rule_in_force
-from golden.compare import Difference, compare
+from golden.compare import Difference, compare, written
 from golden.store import HOME, MissingGolden, Record, RecordedEvidence, StoredOutput, read, sha256
 
 
@@ -37,6 +37,11 @@ class Finding:
     difference: Difference | None = None
     writer: Watch | None = None
     element: str = ""
+
+
+def sides_of(kind: str) -> tuple[str, str]:
+    """What the two arrays of such a finding are called: source and machine, or what is recorded and what a run gave."""
+    return ("source", "machine") if kind == "source-machine" else ("golden", "run")
 
 
 @dataclass
@@ -117,6 +122,7 @@ def _check_source_machine(
         finding = _compare("source-machine", text, output, source[output.name], machine[output.name])
         if finding is not None and finding.difference is not None:
             finding.writer = find_writer(package, inputs, finding.difference, options)
+            finding.difference = finding.difference if finding.writer is None else written(finding.difference)
         result.findings += [finding] if finding is not None else []
 
 
@@ -125,7 +131,7 @@ def _compare(kind: str, text: str, output: Output, expected: NDArray[Any], found
     if expected.shape != found.shape or expected.dtype != found.dtype:
         kinds = [f"{array.dtype}{list(array.shape)}" for array in (expected, found)]
         return Finding(kind, f"{text}: {kinds[0]} against {kinds[1]}")
-    difference = compare(output.name, expected, found, output.format)
+    difference = compare(output.name, expected, found, output.format, sides=sides_of(kind))
     if difference is None:
         return None
     return Finding(kind, text, difference, None, output.describe(difference.index))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gfx950.formats import FORMATS, Format
-from golden.patterns import Differing, pattern
+from golden.patterns import NOT_WRITTEN, Differing, pattern
 
 Array = NDArray[Any]
 
@@ -44,11 +44,18 @@ class Difference:
     pattern: str
 
 
-def compare(output: str, a: Array, b: Array, format_name: str, before: Array | None = None) -> Difference | None:
+def compare(
+    output: str,
+    a: Array,
+    b: Array,
+    format_name: str,
+    before: Array | None = None,
+    sides: tuple[str, str] = ("the first", "the second"),
+) -> Difference | None:
     """None where all bits agree (-0 is not +0, NaN payloads count).
 
-    format_name: of gfx950.formats, or one of PLAIN. before: what `b` held before it was written, for the pattern.
-    Raises ValueError for an unknown format and for unlike shapes or dtypes.
+    format_name: of gfx950.formats, or one of PLAIN. before: what `b` held before it was written, and sides: what `a`
+    and `b` are called, for the pattern. Raises ValueError for an unknown format and for unlike shapes or dtypes.
     """
     if format_name not in FORMATS and format_name not in PLAIN:
         raise ValueError(f"{output}: there is no format {format_name!r}; there are {', '.join((*FORMATS, *PLAIN))}")
@@ -76,10 +83,15 @@ def compare(output: str, a: Array, b: Array, format_name: str, before: Array | N
         shown_b=_show(y, form, a.dtype.itemsize),
         ulps=_ulps(x, y, form),
         where=_where(differs) if count > 1 else "",
-        pattern=pattern(Differing(left, right, differs, count, form, _before(output, before, left)))
+        pattern=pattern(Differing(left, right, differs, count, form, _before(output, before, left), sides))
         if count > 1
         else "",
     )
+
+
+def written(difference: Difference) -> Difference:
+    """The difference where somebody is known to have written its element: its pattern does not say that nobody did."""
+    return replace(difference, pattern=difference.pattern.removesuffix(NOT_WRITTEN))
 
 
 def _same_bytes(a: Array, b: Array) -> bool:

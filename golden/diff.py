@@ -27,7 +27,7 @@ from emu.run_arguments import RunArgument
 from gfx950.formats import FORMATS
 from gfx950.lanes import LANES
 from golden.bits import FORMAT_OF
-from golden.compare import PLAIN, Difference, compare
+from golden.compare import PLAIN, Difference, compare, written
 from golden.stores import Store, Stores
 from golden.writers import Writers, narrowed, writers_of
 
@@ -268,8 +268,7 @@ def copied(value: Any) -> Any:
 
 def _argument_names(kernel: Kernel, count: int) -> list[str]:
     """The names of the metadata, where each has its own, or the numbers."""
-    wanted = [a for a in kernel.arguments if not a.hidden]
-    names = [a.name or f"arg{n}" for n, a in enumerate(wanted)]
+    names = [a.name or f"arg{n}" for n, a in enumerate(kernel.explicit)]
     return names if len(names) == count == len(set(names)) else [f"arg{n}" for n in range(count)]
 
 
@@ -308,7 +307,7 @@ def diff(subject: Subject, plan: Plan) -> Comparison:
     found.instructions, found.workgroups = report.instructions, report.workgroups
     right, unstable, other = _timed(found, second, lambda: _repeated(subject, plan))
     found.milliseconds = other.milliseconds if other.milliseconds is not None else report.milliseconds
-    found.arrays = [_compared(subject, o, left[o.name], right[o.name], unstable.get(o.name)) for o in subject.outputs]
+    found.arrays = [_compared(subject, plan, o, left, right, unstable.get(o.name)) for o in subject.outputs]
     if plan.writers:
         find_writers(subject, plan, found)
     return found
@@ -356,14 +355,22 @@ def _unstable(name: str, first: Array, others: list[Array], form: str, runs: int
     return Unstable(mask.reshape(first.shape), int(np.count_nonzero(mask)), index, seen, where)
 
 
-def _compared(subject: Subject, output: Output, a: Array, b: Array, unstable: Unstable | None) -> ArrayDiff:
+def _compared(
+    subject: Subject,
+    plan: Plan,
+    output: Output,
+    left: Mapping[str, Array],
+    right: Mapping[str, Array],
+    unstable: Unstable | None,
+) -> ArrayDiff:
+    a, b = left[output.name], right[output.name]
     found = ArrayDiff(output, a, b, unstable=unstable)
     if a.shape != b.shape or a.dtype != b.dtype:
         found.problem = f"{a.dtype}{list(a.shape)} against {b.dtype}{list(b.shape)}"
         return found
     if unstable is not None:
         b = np.where(unstable.mask, codes(a).reshape(a.shape), codes(b).reshape(a.shape)).view(b.dtype)
-    found.difference = compare(output.name, a, b, output.format, subject.before(output.name))
+    found.difference = compare(output.name, a, b, output.format, subject.before(output.name), plan.engines)
     return found
 
 
@@ -390,6 +397,8 @@ def find_writers(subject: Subject, plan: Plan, found: Comparison) -> None:
             _from_watches(array, subject, emulated, max(1, min(SAMPLES, WATCHED // max(1, instructions))))
         if array.writers is not None:
             array.narrowed = narrowed(array.writers)
+        if array.writer is not None and array.difference is not None:
+            array.difference = written(array.difference)
 
 
 def _from_stores(array: ArrayDiff, stores: Stores, output: Array) -> None:

@@ -18,6 +18,11 @@ from gfx950.formats import FORMATS, Format
 
 Array = NDArray[Any]
 Change = Callable[[NDArray[Any], NDArray[Any], Format], NDArray[np.bool_]]
+Numbers = NDArray[np.intp]
+Place = Callable[[Numbers, Numbers], tuple[Numbers, Numbers]]
+
+NOT_WRITTEN = ": not written"
+"""How a pattern ends where an array looks as if nobody had written it; not to be said where a writer is known."""
 
 BLOCK = 1 << 16  # elements looked at at once: most explanations fail in the first block
 ENOUGH = 20  # bits that must speak for a cause
@@ -31,7 +36,8 @@ CANDIDATES = 8  # shifts that are tried
 @dataclass(frozen=True)
 class Differing:
     """What is looked at: unsigned codes of one shape with at least one axis, which of them differ, and their format
-    (None for plain numbers). before: what the second held before it was written, if that is known."""
+    (None for plain numbers). before: what `b` held before it was written, if that is known. sides: what `a` and `b` are
+    called."""
 
     a: Array
     b: Array
@@ -39,6 +45,7 @@ class Differing:
     count: int
     form: Format | None
     before: Array | None = None
+    sides: tuple[str, str] = ("the first", "the second")
 
     @property
     def bits(self) -> int:
@@ -90,8 +97,8 @@ def _distinct(a: Array, b: Array) -> tuple[Array, Array]:
 
 
 def pattern(found: Differing) -> str:
-    """A likely cause that accounts for every bit of the second array: the first one moved as a whole, or its elements
-    changed one by one; empty when there is none."""
+    """A likely cause that accounts for every bit of `b`: `a` moved as a whole, or its elements changed one by one;
+    empty when there is none. It ends in `NOT_WRITTEN` where `b` looks as if nobody had written it."""
     for look in (_moved, _inside, _shifted, _as_numbers, _as_bits):
         name = look(found)
         if name:
@@ -114,6 +121,11 @@ def _moved(found: Differing) -> str:
         source = (*probe[:-2], i // tile * tile + j % tile, j // tile * tile + i % tile)
         if np.array_equal(found.a[source], found.b[probe]) and np.array_equal(_transposed(found.a, tile), found.b):
             return name
+    for name, place in _reshaped(shape):
+        if np.array_equal(found.a[(*probe[:-2], *place(*probe[-2:]))], found.b[probe]):
+            i, j = place(*np.ogrid[: shape[-2], : shape[-1]])
+            if np.array_equal(found.a[..., i, j], found.b):
+                return name
     for name, axis, places in _axis_moves(shape):
         index = list(probe)
         index[axis] = places[probe[axis]]
@@ -158,6 +170,25 @@ def _tile_moves(shape: tuple[int, ...]) -> Iterator[tuple[str, int]]:
     for tile in TILES:
         if rows % tile == 0 and columns % tile == 0 and (rows, columns) != (tile, tile):
             yield f"each {tile}x{tile} tile transposed", tile
+
+
+def _reshaped(shape: tuple[int, ...]) -> Iterator[tuple[str, Place]]:
+    """Transpositions of the last two axes, not square, whose result has the shape it was made from: a name, and the row
+    and column that each row and column took its element from."""
+    if len(shape) < 2 or shape[-2] == shape[-1]:
+        return
+    rows, columns = shape[-2:]
+
+    def written(i: Numbers, j: Numbers) -> tuple[Numbers, Numbers]:
+        at = i * columns + j
+        return at % rows, at // rows
+
+    def read(i: Numbers, j: Numbers) -> tuple[Numbers, Numbers]:
+        at = j * rows + i
+        return at // columns, at % columns
+
+    yield f"transposed: {columns}x{rows} in memory", written
+    yield f"transposed: read as {columns}x{rows}", read
 
 
 def _transposed(a: Array, tile: int) -> Array:
@@ -240,10 +271,10 @@ def _as_numbers(found: Differing) -> str:
     if form is None:
         return ""
     for name, (explains, loose) in CHANGES.items():
-        if name == ONE_ULP and found.count >= 8 and _same_bits(found):
-            continue  # the same bit in so many elements is no rounding
+        if name in (ONE_ULP, OTHER_FP8) and found.count >= 8 and _same_bits(found):
+            continue  # the same bit in so many elements is no rounding, and no other bias of exponents
         if found.speaks(loose=loose(form)) and found.all(partial(_explained, explains, form)):
-            return _truncated(found, form) if name == ONE_ULP else name
+            return _of_sides(name, found, form)
     return _scaled(found, form)
 
 
@@ -293,25 +324,52 @@ def _short(a: Array, b: Array, form: Format) -> NDArray[np.bool_]:
 
 
 ONE_ULP = "never more than one unit in the last place apart: another rounding"
-NEARER_ZERO = "one unit in the last place nearer to zero in each: truncated"
+FLUSHED = "zero where the other is subnormal: flushed"
+OTHER_FP8 = "the codes of OCP FP8 against FNUZ"
+SATURATED = "the largest number where the other overflows: saturated"
+BF16 = "only the precision of bf16"
 
 CHANGES: dict[str, tuple[Change, Callable[[Format], int]]] = {
     "only signs differ": (_signs, lambda form: 0),
     "both are NaN: only signs and payloads differ": (_both_nan, lambda form: form.mantissa_bits - form.exponent_bits),
-    "zero where the other is subnormal: flushed": (_flushed, lambda form: 2),
-    "the codes of OCP FP8 against FNUZ": (_other_fp8, lambda form: 1),
-    "the largest number where the other overflows: saturated": (_saturated, lambda form: 2),
+    FLUSHED: (_flushed, lambda form: 2),
+    OTHER_FP8: (_other_fp8, lambda form: 1),
+    SATURATED: (_saturated, lambda form: 2),
     ONE_ULP: (_one_ulp, lambda form: 1),
-    "only the precision of bf16": (_short, lambda form: 17),
+    BF16: (_short, lambda form: 17),
 }
 """Element-wise causes: which pairs of differing codes each accounts for, and how many bits it leaves open."""
 
 
-def _truncated(found: Differing, form: Format) -> str:
-    """The name of a rounding: by truncation where all magnitudes of the second are the smaller ones."""
+def _of_sides(name: str, found: Differing, form: Format) -> str:
+    """The cause with the side it is of, where it is of one: the one whose magnitudes are all the smaller ones. A
+    rounding is by truncation where those are `b`'s."""
+    if name == BF16:
+        return f"{found.sides[1]} has {BF16}"
+    smaller = _smaller(found, form, name == FLUSHED) if name in (FLUSHED, SATURATED, ONE_ULP) else None
+    if smaller is None:
+        return name
+    this, other = found.sides[smaller], found.sides[1 - smaller]
+    if name == FLUSHED:
+        return f"zero in {this} where {other} is subnormal: flushed"
+    if name == SATURATED:
+        return f"the largest number in {this} where {other} overflows: saturated"
+    if smaller and found.count >= ENOUGH:
+        return f"{this} one unit in the last place nearer to zero in each: truncated"
+    return name
+
+
+def _smaller(found: Differing, form: Format, zeros: bool) -> int | None:
+    """Which side, 0 or 1, has the smaller magnitude in every pair; None where neither has. zeros: but for two zeros."""
     mask = form.magnitude_mask
-    nearer = found.count >= ENOUGH and found.all(lambda x, y: y & mask < x & mask)
-    return NEARER_ZERO if nearer else ONE_ULP
+
+    def holds(smaller: Array, larger: Array) -> Any:
+        low, high = smaller & mask, larger & mask
+        return (low < high) | (low == high) & (low == 0) & zeros
+
+    if found.all(lambda x, y: holds(y, x)):
+        return 1
+    return 0 if found.all(holds) else None
 
 
 def _scaled(found: Differing, form: Format) -> str:
@@ -329,17 +387,25 @@ def _scaled(found: Differing, form: Format) -> str:
         normal = (exponents[0] > 0) & (exponents[1] > 0) & ~form.is_nan(x) & ~form.is_nan(y)
         return normal & ((x ^ y) & form.sign_mask == 0) & (y.astype(np.int64) - x == step)
 
-    return f"2^{by} times the other: another scale" if found.all(holds) else ""
+    return f"{_times(by, found.sides)}: another scale" if found.all(holds) else ""
+
+
+def _times(by: int, sides: tuple[str, str]) -> str:
+    """That the second side is 2^by times the first, said of the larger one."""
+    smaller, larger = sides if by > 0 else sides[::-1]
+    factor = f"{1 << abs(by)}" if abs(by) <= 10 else f"2^{abs(by)}"
+    return f"{larger} is {factor} times {smaller}"
 
 
 def _as_bits(found: Differing) -> str:
     """Causes that speak of bits alone."""
+    first, second = found.sides
     if found.before is not None and found.speaks() and _is_before(found):
-        return "what was there before: not written"
+        return f"{second} is what it was before{NOT_WRITTEN}"
     if found.speaks(free=1) and found.all(lambda x, y: y == 0):
-        return "zero in the second: not written"
+        return f"zero in {second}{NOT_WRITTEN}"
     if found.speaks(free=1) and found.all(lambda x, y: x == 0):
-        return "zero in the first: not written"
+        return f"zero in {first}{NOT_WRITTEN}"
     if found.speaks(free=found.bits):
         return _same_bits(found) or _same_value(found)
     return ""
@@ -352,12 +418,12 @@ def _is_before(found: Differing) -> bool:
 
 
 def _same_value(found: Differing) -> str:
-    """The second holds one value wherever it differs."""
+    """`b` holds one value wherever it differs."""
     value = found.head[1][0]
     if not found.all(lambda x, y: y == value):
         return ""
     shown = found.form.show(int(value)) if found.form is not None else f"0x{int(value):x}"
-    return f"the second is {shown} in all of them"
+    return f"{found.sides[1]} is {shown} in all of them"
 
 
 def _same_bits(found: Differing) -> str:

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 MODES = ("auto", "device", "emulator")
 VARIABLE = "GFX950_TEST"
 ON_CHIP = "gfx950_device_only"
+PACKAGES = ("gfx950", "emu", "codegen", "golden")
 _MODE = pytest.StashKey[str]()
 _FOUND = pytest.StashKey["Choice | str"]()  # a string says why there is none
 
@@ -74,8 +77,37 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker(ON_CHIP) is None:
         return
     if item.config.stash[_MODE] == "emulator":
-        pytest.skip(f"{ON_CHIP}: makes sense on a chip alone, and --gfx950 is emulator")
-    _chosen(item.config, "")
+        _skip(f"{ON_CHIP}: makes sense on a chip alone, and --gfx950 is emulator")
+    _chosen(item.config, f"; this test is {ON_CHIP}, and the emulator does not stand in for it")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
+    """Keeps the inside of these packages out of a failure that is told in words: the line of the test is what counts.
+    `--full-trace` shows it."""
+    if call.excinfo is None or item.config.rootpath == Path(__file__).parents[1]:
+        return  # this project's own tests are about the inside
+    entry: TracebackType | None = call.excinfo.tb
+    while entry is not None:
+        names = entry.tb_frame.f_globals
+        if str(names.get("__name__")).partition(".")[0] in PACKAGES:
+            names.setdefault("__tracebackhide__", _is_told)
+        entry = entry.tb_next
+
+
+def _is_told(found: pytest.ExceptionInfo[BaseException] | None) -> bool:
+    """Whether an error says by itself what is wrong with a launch."""
+    from emu.errors import EmulatorError
+
+    if found is None or isinstance(found.value, EmulatorError):
+        return found is not None
+    raised = str(found.traceback[-1].statement).lstrip().startswith("raise ")  # else it is a mistake of ours
+    return raised and isinstance(found.value, TypeError | ValueError)
+
+
+def _skip(reason: str) -> NoReturn:
+    """Skips the test that asks, and gives its place as the one that skips."""
+    raise pytest.skip.Exception(reason, _use_item_location=True)
 
 
 def _chosen(config: pytest.Config, hint: str) -> Choice:
@@ -87,8 +119,9 @@ def _chosen(config: pytest.Config, hint: str) -> Choice:
     if not isinstance(found, str):
         return found
     if config.stash[_MODE] == "device":
-        pytest.fail(f"--gfx950 is device, and there is none: {found}", pytrace=False)
-    pytest.skip(f"needs an MI355X: {found}{hint}")
+        advice = f"give --gfx950=emulator, or unset --gfx950 ({VARIABLE}, the ini option) to have such tests skipped"
+        pytest.fail(f"--gfx950 is device, and there is none: {found}; {advice}", pytrace=False)
+    _skip(f"needs an MI355X: {found}{hint}")
 
 
 def _look(mode: str) -> Choice | str:
@@ -100,7 +133,7 @@ def _look(mode: str) -> Choice | str:
     try:
         return the_chip()
     except NoDevice as error:
-        return str(error)
+        return error.what
 
 
 @pytest.fixture

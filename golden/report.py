@@ -7,13 +7,11 @@ from typing import Any
 
 from gfx950.evidence import counted as counted_instructions
 from gfx950.terminal import wrap
-from golden.check import CaseResult, Finding
+from golden.check import CaseResult, Finding, sides_of
 from golden.compare import Difference
 from golden.store import RecordedEvidence
 
 SHOWN = 8
-SIDES = {"source-machine": ("source", "machine")}
-"""What a finding compares, by its kind; all others compare what is recorded with what a run gave."""
 
 
 def case_lines(result: CaseResult, agreed: str) -> Iterator[str]:
@@ -40,7 +38,7 @@ def _difference_lines(finding: Finding, difference: Difference) -> Iterator[str]
     at = "".join(f"[{i}]" for i in difference.index)
     element = f": {finding.element}" if finding.element else ""
     yield f"first of {difference.count} of {difference.total}: {difference.output}{at}{element}"
-    sides = SIDES.get(finding.kind, ("golden", "run"))
+    sides = sides_of(finding.kind)
     for name, shown in zip(sides, (difference.shown_a, difference.shown_b), strict=True):
         yield f"{name:<7} {shown}"
     if difference.ulps is not None:
@@ -106,7 +104,7 @@ def _finding_document(finding: Finding) -> dict[str, Any]:
     document: dict[str, Any] = {"kind": finding.kind, "text": finding.text}
     d, w = finding.difference, finding.writer
     if d is not None:
-        sides = SIDES.get(finding.kind, ("golden", "run"))
+        sides = sides_of(finding.kind)
         shown = {"bits": (hex(d.a), hex(d.b)), "shown": (d.shown_a, d.shown_b)}
         document |= {
             "output": d.output,

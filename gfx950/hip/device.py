@@ -51,8 +51,8 @@ class Hip:
         status = self.library.hipGetDeviceCount(ctypes.byref(count))
         if status or count.value < 1:
             raise NoDevice(
-                f"the HIP library sees no device ({self._words(status)[1]}); check the driver and HIP_VISIBLE_DEVICES,"
-                " or use the engines host or numpy"
+                f"the HIP library sees no device ({self._words(status)[1]}); check the driver and HIP_VISIBLE_DEVICES",
+                ", or use the engines host or numpy",
             )
         return count.value
 

@@ -14,7 +14,14 @@ ADVICE = {
 
 
 class NoDevice(Exception):
-    """There is no HIP library, or no device behind it. Message: what was tried and what to do."""
+    """There is no HIP library, or no device behind it. Message: what was tried and what to do.
+
+    what: the message without what a caller may choose in the device's place.
+    """
+
+    def __init__(self, what: str, instead: str = "") -> None:
+        super().__init__(what + instead)
+        self.what = what
 
 
 class WrongDevice(NoDevice):

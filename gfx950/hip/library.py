@@ -80,7 +80,8 @@ def find_library() -> ctypes.CDLL:
         said.append(f"{place} (it has no {missing})")
     raise NoDevice(
         f"no HIP library: tried {', '.join(said)}; on a machine with an MI355X install ROCm, or name the library in"
-        " GFX950_HIP; without a device use the engines host or numpy"
+        " GFX950_HIP",
+        "; without a device use the engines host or numpy",
     )
 
 

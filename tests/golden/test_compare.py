@@ -179,7 +179,7 @@ WIDE = RNG.integers(0, 1 << 32, (6, 10), dtype=np.uint32)
         (WIDE, WIDE.byteswap(), "bytes of each element reversed"),
         (SQUARE, SQUARE ^ np.uint8(0x80), "only signs differ"),
         (SQUARE, SQUARE + (SQUARE % 2), "never more than one unit in the last place apart: another rounding"),
-        (SQUARE, np.where(SQUARE < 8, 0, SQUARE), "zero where the other is subnormal: flushed"),
+        (SQUARE, np.where(SQUARE < 8, 0, SQUARE), "zero in the second where the first is subnormal: flushed"),
         (SQUARE, FNUZ, "the codes of OCP FP8 against FNUZ"),
         (SQUARE, RNG.permutation(SQUARE.reshape(-1)).reshape(16, 16), ""),
     ],

@@ -145,13 +145,13 @@ FAULTS = {
         lambda a: a + np.random.default_rng(0).integers(-1, 2, a.shape).astype(np.uint32),
         "never more than one unit in the last place apart: another rounding",
     ),
-    "truncation": (lambda a: a - np.uint32(1), "one unit in the last place nearer to zero in each: truncated"),
+    "truncation": (lambda a: a - np.uint32(1), "device one unit in the last place nearer to zero in each: truncated"),
     "signs": (lambda a: a ^ np.uint32(1 << 31), "only signs differ"),
     "a bit": (lambda a: a ^ np.uint32(1 << 20), "bit 20 (mantissa) is flipped in each"),
     "stuck": (lambda a: a | np.uint32(1 << 20), "bit 20 (mantissa) is 1 in each: stuck"),
-    "bf16": (lambda a: a & np.uint32(0xFFFF0000), "only the precision of bf16"),
-    "scale": (lambda a: a + np.uint32(1 << 23), "2^1 times the other: another scale"),
-    "not written": (lambda a: np.full_like(a, 0x41000000), "what was there before: not written"),
+    "bf16": (lambda a: a & np.uint32(0xFFFF0000), "device has only the precision of bf16"),
+    "scale": (lambda a: a + np.uint32(1 << 23), "device is 2 times host: another scale"),
+    "not written": (lambda a: np.full_like(a, 0x41000000), "device is what it was before: not written"),
     "noise": (lambda a: np.random.default_rng(0).integers(0, 1 << 32, a.shape, np.uint32), ""),
 }
 
@@ -182,7 +182,23 @@ def test_flushed_subnormals_on_the_device(monkeypatch):
     monkeypatch.setattr(FileSubject, "run", run)
     with stand_in():
         found = diff(subject(x=x), Plan(writers=False))
-    assert one(found).difference.pattern == "zero where the other is subnormal: flushed"
+    assert one(found).difference.pattern == "zero in device where host is subnormal: flushed"
+
+
+@pytest.mark.parametrize("stepped", [True, False])
+def test_it_is_not_said_that_nobody_wrote_what_somebody_wrote(monkeypatch, stepped):
+    if not stepped:
+        monkeypatch.setattr(golden.diff, "STEPPED", 0)
+
+    def fault(data, number):
+        data.view(np.uint32)[:] = 0
+
+    with changed_results(fault, monkeypatch=monkeypatch):
+        array = one(diff(subject(out=np.full(SHAPE, 8, np.float32)), Plan()))
+        untold = one(diff(subject(out=np.full(SHAPE, 8, np.float32)), Plan(writers=False)))
+    assert array.writer is not None
+    assert array.difference.pattern == "zero in device"
+    assert untold.difference.pattern == "zero in device: not written"
 
 
 # ---- what is not the same each time ----------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from gfx950.formats import FORMATS
 from golden.compare import compare
 
 FORMS = ("f32", "bf16", "f16", "e4m3fn", "e5m2", "e2m1", "u8", "u16", "u32", "u64")
-SHAPES = ((16, 16), (32, 64), (3, 32, 16), (1024,), (2, 5, 6, 8))
+SHAPES = ((16, 16), (32, 64), (8, 16), (3, 32, 16), (1024,), (2, 5, 6, 8))
 FLOATS = tuple(name for name in FORMS if name in FORMATS)
 
 
@@ -34,7 +34,7 @@ def codes(form, shape, seed=0, finite=True):
 
 
 def named(a, b, form, before=None):
-    found = compare("o", a, np.ascontiguousarray(b).astype(a.dtype), form, before)
+    found = compare("o", a, np.ascontiguousarray(b).astype(a.dtype), form, before, ("host", "chip"))
     assert found is not None, "the fault changed nothing"
     return found.pattern
 
@@ -69,12 +69,27 @@ def square(shape):
     return len(shape) > 1 and shape[-1] == shape[-2]
 
 
+def oblong(shape):
+    return len(shape) > 1 and shape[-1] != shape[-2]
+
+
+def read_transposed(a):
+    rows, columns = a.shape[-2:]
+    return np.swapaxes(a.reshape(*a.shape[:-2], columns, rows), -1, -2)
+
+
 def tiled(t):
     return lambda shape: len(shape) > 1 and shape[-1] % t == shape[-2] % t == 0 and shape[-2:] != (t, t)
 
 
 MOVES = {
     "transposed": (square, lambda a: np.swapaxes(a, -1, -2), "transposed"),
+    "transposed in memory": (
+        oblong,
+        lambda a: np.swapaxes(a, -1, -2).reshape(a.shape),
+        "transposed: {n}x{m} in memory",
+    ),
+    "read transposed": (oblong, read_transposed, "transposed: read as {n}x{m}"),
     "4x4 tiles": (tiled(4), lambda a: tiles(a, 4), "each 4x4 tile transposed"),
     "16x16 tiles": (tiled(16), lambda a: tiles(a, 16), "each 16x16 tile transposed"),
     "halves": (None, lambda a: np.roll(a, a.shape[-1] // 2, -1), "halves swapped"),
@@ -126,7 +141,7 @@ def test_elements_in_other_places(kind, form, shape):
     if possible is not None and not possible(shape):
         return
     a = codes(form, shape)
-    expected = name.format(last=len(shape) - 1, rows=len(shape) - 2)
+    expected = name.format(last=len(shape) - 1, rows=len(shape) - 2, n=shape[-1], m=shape[-2:][0])
     assert named(a, fault(a), form) == expected
 
 
@@ -212,7 +227,13 @@ def test_flushed_subnormals(form, signed):
     a[::3] &= np.array(fmt.sign_mask | ((1 << fmt.mantissa_bits) - 1), a.dtype)
     subnormal = (a & fmt.magnitude_mask) < 1 << fmt.mantissa_bits
     zero = a & np.array(fmt.sign_mask, a.dtype) if signed else np.zeros_like(a)
-    assert named(a, np.where(subnormal, zero, a), form) == "zero where the other is subnormal: flushed"
+    flushed = np.where(subnormal, zero, a)
+    assert named(a, flushed, form) == "zero in chip where host is subnormal: flushed"
+    assert named(flushed.astype(a.dtype), a, form) == "zero in host where chip is subnormal: flushed"
+    half = np.arange(a.shape[1]) % 2 == 0
+    assert named(np.where(half, a, flushed).astype(a.dtype), np.where(half, flushed, a), form) == (
+        "zero where the other is subnormal: flushed"
+    )
 
 
 @pytest.mark.parametrize("form", FLOATS)
@@ -232,7 +253,7 @@ def test_truncation(form):
     a = codes(form, (32, 64))
     a = np.where((a & FORMATS[form].magnitude_mask) == 0, 1, a).astype(a.dtype)
     assert named(a, some(a, 0.5, lambda x: x - np.array(1, x.dtype)), form) == (
-        "one unit in the last place nearer to zero in each: truncated"
+        "chip one unit in the last place nearer to zero in each: truncated"
     )
 
 
@@ -255,7 +276,8 @@ def test_another_scale(form, power):
     mantissa = codes(form, (16, 32), seed=9) & ((1 << fmt.mantissa_bits) - 1)
     a = (exponent << fmt.mantissa_bits | mantissa).astype(fmt.code_dtype)
     b = (a.astype(np.int64) + power * (1 << fmt.mantissa_bits)).astype(a.dtype)
-    assert named(a, b, form) == f"2^{power} times the other: another scale"
+    larger, smaller = ("chip", "host") if power > 0 else ("host", "chip")
+    assert named(a, b, form) == f"{larger} is 4 times {smaller}: another scale"
 
 
 @pytest.mark.parametrize("form", ["f32", "bf16", "f16", "e4m3fn", "e5m2"])
@@ -267,14 +289,14 @@ def test_saturation(form):
     beyond = fmt.max_code + 1 if fmt.infinities else fmt.canonical_nan
     a = np.where(over, sign | beyond, a).astype(a.dtype)
     found = named(a, np.where(over, sign | fmt.max_code, a), form)
-    expected = "the largest number where the other overflows: saturated"
+    expected = "the largest number in chip where host overflows: saturated"
     assert found in (expected, "bit 0 (mantissa) is flipped in each") if form == "e4m3fn" else found == expected
 
 
 def test_precision_of_bf16():
     a = codes("f32", (32, 64))
     b = ((a + np.uint32(0x8000)) & np.uint32(0xFFFF0000)).astype(np.uint32)
-    assert named(a, b, "f32") == "only the precision of bf16"
+    assert named(a, b, "f32") == "chip has only the precision of bf16"
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -282,10 +304,10 @@ def test_precision_of_bf16():
 def test_what_was_not_written(form, shape):
     a, before = codes(form, shape), codes(form, shape, seed=8)
     missing = np.random.default_rng(7).random(shape) < 0.3
-    assert named(a, np.where(missing, before, a), form, before) == "what was there before: not written"
+    assert named(a, np.where(missing, before, a), form, before) == "chip is what it was before: not written"
     zero = np.where(missing, 0, a)
-    assert named(a, zero, form) in ("zero in the second: not written", "zero where the other is subnormal: flushed")
-    assert named(zero.astype(a.dtype), a, form) in ("zero in the first: not written",)
+    assert named(a, zero, form) in ("zero in chip: not written", "zero in chip where host is subnormal: flushed")
+    assert named(zero.astype(a.dtype), a, form) in ("zero in host: not written",)
 
 
 @pytest.mark.parametrize("form", ["f32", "bf16", "u32"])
@@ -293,7 +315,7 @@ def test_one_value_everywhere(form):
     a = codes(form, (32, 64))
     value = 0x7FC0 if form == "bf16" else 0x7FC00000
     found = named(a, some(a, 0.2, lambda x: np.full_like(x, value)), form)
-    assert found.startswith(f"the second is 0x{value:x}")
+    assert found.startswith(f"chip is 0x{value:x}")
 
 
 # ---- silence ---------------------------------------------------------------------------------------------------------

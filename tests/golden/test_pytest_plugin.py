@@ -80,15 +80,21 @@ def test_without_a_chip_a_test_is_skipped_with_the_reason(user):
     done = user(ADD)
     done.assert_outcomes(skipped=1)
     done.stdout.fnmatch_lines(
-        ["SKIPPED*needs an MI355X: no HIP library: tried /no/such/libamdhip64.so (*; or run *with --gfx950=emulator"]
+        [
+            "SKIPPED [[]1] test_without_a_chip_a_test_is_skipped_with_the_reason.py:4: needs an MI355X: no HIP library:"
+            " tried /no/such/libamdhip64.so (*GFX950_HIP; or run these tests with --gfx950=emulator"
+        ]
     )
+    done.stdout.no_fnmatch_line("*engines host*")
 
 
 def test_without_a_chip_where_one_must_be_it_is_an_error_that_is_no_traceback(user):
     done = user(ADD, "--gfx950=device")
     done.assert_outcomes(errors=1)
     done.stdout.fnmatch_lines(["--gfx950 is device, and there is none: no HIP library: tried /no/such/*"])
+    done.stdout.fnmatch_lines(["*; give --gfx950=emulator, or unset --gfx950 (GFX950_TEST, the ini option) to *"])
     done.stdout.no_fnmatch_line("*pytest_plugin.py:*: *")
+    done.stdout.no_fnmatch_line("*engines host*")
 
 
 def test_on_the_emulator(user):
@@ -165,11 +171,16 @@ def test_alone(): pass
 def test_what_makes_sense_on_a_chip_alone(user):
     with stand_in():
         user(ONLY, "--strict-markers").assert_outcomes(passed=2)
-    user(ONLY).assert_outcomes(skipped=2)
+    done = user(ONLY)
+    done.assert_outcomes(skipped=2)
+    place = "test_what_makes_sense_on_a_chip_alone.py"
+    why = "this test is gfx950_device_only, and the emulator does not stand in for it"
+    done.stdout.fnmatch_lines([f"SKIPPED*{place}:{line}: needs an MI355X: *GFX950_HIP; {why}" for line in (4, 7)])
     user(ONLY, "--gfx950=device").assert_outcomes(errors=2)
     done = user(ONLY, "--gfx950=emulator")
     done.assert_outcomes(skipped=2)
-    done.stdout.fnmatch_lines(["SKIPPED*gfx950_device_only: makes sense on a chip alone, and --gfx950 is emulator"])
+    told = "gfx950_device_only: makes sense on a chip alone, and --gfx950 is emulator"
+    done.stdout.fnmatch_lines([f"SKIPPED*{place}:{line}: {told}" for line in (4, 7)])
 
 
 def test_each_test_has_a_device_of_its_own(user):
@@ -242,6 +253,37 @@ def test_signs():
         consecutive=True,
     )
     done.stdout.no_fnmatch_line("*bits.py*")
+
+
+FAULT = f"""{IMPORTS}
+def test_beyond(gfx950_device):
+    x = np.zeros(64, np.float32)
+    gfx950_device.load("k.hsaco")["add"][2, 64](x, x, 128)
+
+def test_no_array(gfx950_device):
+    gfx950_device.load("k.hsaco")["add"][2, 64]([1.0], [2.0], 128)
+
+def test_bug_inside(gfx950_device, monkeypatch):
+    import emu.dispatch
+    monkeypatch.setattr(emu.dispatch, "RunOptions", None)
+    emu.dispatch.Device().load(3)
+"""
+
+
+def test_what_is_wrong_with_a_launch_is_told_under_the_line_of_the_test(user):
+    done = user(FAULT, "--gfx950=emulator", "-k", "beyond or no_array")
+    done.assert_outcomes(failed=2, deselected=1)
+    done.stdout.fnmatch_lines([">       gfx950_device.load(*", "E       emu.errors.MemoryFault: *"])
+    done.stdout.no_re_match_line(r".*(emu|golden|codegen)/\w+\.py:\d+.*")
+    done.stdout.fnmatch_lines([">       gfx950_device.load(*[[]1.0]*", "*argument*list*"])
+    shown = user(FAULT, "--gfx950=emulator", "-k", "beyond or no_array", "--full-trace")
+    shown.stdout.re_match_lines([r".*emu/\w+\.py:\d+.*"])
+
+
+def test_a_mistake_inside_shows_where_it_is(user):
+    done = user(FAULT, "--gfx950=emulator", "-k", "bug_inside")
+    done.assert_outcomes(failed=1, deselected=2)
+    done.stdout.re_match_lines([r".*emu/dispatch\.py:\d+: TypeError"])
 
 
 # ---- the same launch twice -------------------------------------------------------------------------------------------

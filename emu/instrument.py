@@ -28,7 +28,6 @@ from emu.instrument_registers import (
     ARCHITECTED_VGPRS,
     Registers,
     Usage,
-    launched_sgprs,
     layout_of,
     linked_code,
     read_registers,
@@ -95,8 +94,8 @@ def instrumented(
     shape = block or chosen.reqd_workgroup_size or (LANES * (point.wave + 1), 1, 1)
     grown = GrowingObject(bytes(code))
     far = grown.address + ROOM - min(run.address for run in loaded.code) > BRANCH_REACH
-    first = max(used.sgprs, launched_sgprs(chosen), chosen.descriptor.user_sgpr_count + 4)
-    own = reserve(first, far, chosen.name)
+    launched = chosen.descriptor.user_sgpr_count + 4  # the variant asks for all workgroup ids, and may for the info
+    own = reserve(max(used.sgprs, launched), far, chosen.name)
     vgprs = _vgprs(chosen, used) if free_vgpr else None
     free = used.vgprs if vgprs else None
     dump = Dump(layout, own, free, buffer_address, chosen.entry, used.indexed, used.skips)

@@ -77,26 +77,27 @@ def instrumented(
     *,
     block: Dimensions | None = None,
     lds: int = 0,
-    free_vgpr: bool = True,
 ) -> bytes:
     """The variant of a linked code object whose kernel dumps at a point; launch no other kernel of it.
 
     buffer_address: `dump_bytes` zero bytes where the variant runs, a multiple of 4. block: the work-items of the
     workgroup, for more than one dimension (default: what the kernel requires, else one dimension). lds: bytes of LDS
-    to dump as well, no more than the launch has. free_vgpr: False to leave the kernel's count of VGPRs as it is.
+    to dump as well, no more than the launch has.
     Raises CodeObjectError for an object that is relocatable, a kernel without enough free SGPRs and a point that is no
     instruction or one that cannot be displaced; ValueError for numbers out of their range.
     """
     loaded, chosen = linked_code(bytes(code), kernel)
     used, layout = usage(bytes(code), chosen.name), layout_of(code, chosen.name, lds)
-    _check(point, buffer_address)
+    check_point(point)
+    if buffer_address % 4 or not 0 < buffer_address < 1 << 48:
+        raise ValueError(f"the dump's address is {buffer_address:#x}; it must be a multiple of 4 below 1 << 48")
     address = _address(chosen, used, point)
     shape = block or chosen.reqd_workgroup_size or (LANES * (point.wave + 1), 1, 1)
     grown = GrowingObject(bytes(code))
     far = grown.address + ROOM - min(run.address for run in loaded.code) > BRANCH_REACH
     launched = chosen.descriptor.user_sgpr_count + 4  # the variant asks for all workgroup ids, and may for the info
     own = reserve(max(used.sgprs, launched), far, chosen.name)
-    vgprs = _vgprs(chosen, used) if free_vgpr else None
+    vgprs = _vgprs(chosen, used)
     free = used.vgprs if vgprs else None
     dump = Dump(layout, own, free, buffer_address, chosen.entry, used.indexed, used.skips)
     run = loaded.code_of(chosen)
@@ -112,13 +113,16 @@ def instrumented(
     return grown.append(bytes(new.data))
 
 
-def _check(point: Point, buffer_address: int) -> None:
+def check_point(point: Point) -> None:
+    """Raises ValueError for numbers out of their range, TypeError for what is no whole number."""
+    for name in ("offset", "occurrence", "wave"):
+        if not isinstance(getattr(point, name), int):
+            raise TypeError(f"{point}: the {name} must be a whole number")
     if not 1 <= point.occurrence <= LARGEST_COUNT or point.wave < 0:
-        raise ValueError(f"{point}: occurrences count from 1, waves from 0")
-    if len(point.workgroup) != 3 or min(point.workgroup) < 0:
-        raise ValueError(f"{point}: a workgroup is given by three numbers from 0 on")
-    if buffer_address % 4 or not 0 < buffer_address < 1 << 48:
-        raise ValueError(f"the dump's address is {buffer_address:#x}; it must be a multiple of 4 below 1 << 48")
+        raise ValueError(f"{point}: occurrences count from 1 to {LARGEST_COUNT}, waves from 0")
+    group = point.workgroup
+    if not isinstance(group, tuple) or len(group) != 3 or not all(isinstance(n, int) and n >= 0 for n in group):
+        raise ValueError(f"{point}: a workgroup is given by a tuple of three whole numbers from 0 on")
 
 
 def _address(kernel: Kernel, used: Usage, point: Point) -> int:
@@ -130,7 +134,7 @@ def _address(kernel: Kernel, used: Usage, point: Point) -> int:
     raise CodeObjectError(
         f"no instruction of kernel {kernel.name} begins at offset {point.offset:#x}{near}",
         expected="the offset of an instruction from the kernel's first one, of the kernel itself or a function",
-        advice="`gfx950 disassemble` lists them",
+        advice="`gfx950 disasm` lists them",
         kernel=kernel.name,
     )
 

@@ -75,7 +75,6 @@ def run(
     options: RunOptions | None = None,
     *,
     lds: int = 0,
-    free_vgpr: bool = True,
     lows: Sequence[int] = (),
 ) -> Run:
     """As `run_to`, with all that is known afterwards; without a point the job's own code runs.
@@ -93,9 +92,7 @@ def run(
         code = job.code
         if point is not None:
             block = job.geometry.size_of(point.workgroup)
-            code = instrumented(
-                code, job.kernel, point, memory.seen(address), block=block, lds=lds, free_vgpr=free_vgpr
-            )
+            code = instrumented(code, job.kernel, point, memory.seen(address), block=block, lds=lds)
         done = _launch(job, device.load(code), memory, lows)
         if point is not None:
             done.registers = read_registers(dumped(), layout)

@@ -123,15 +123,16 @@ def test_every_place_is_reached_through_a_register(monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["loops", "calls", "matrices", "modes", "crowded"])
-def test_no_free_vgpr_is_needed(name):
+def test_no_free_vgpr_is_needed(name, monkeypatch):
+    monkeypatch.setattr(instrument, "_vgprs", lambda *_: None)
     job = jobs()[name]
     plain = load(job.code).kernel(job.kernel)
-    variant = instrumented(job.code, job.kernel, Point(0), BUFFER, free_vgpr=False)
+    variant = instrumented(job.code, job.kernel, Point(0), BUFFER)
     descriptor = load(variant).kernel(job.kernel).descriptor
     assert (descriptor.vgprs, descriptor.accum_offset) == (plain.descriptor.vgprs, plain.descriptor.accum_offset)
     rows, arrays = moments(job, [last_wave(job)])
     for point, expected in spread(rows, 4)[1:]:
-        check(job, point, expected, arrays, free_vgpr=False)
+        check(job, point, expected, arrays)
 
 
 def test_accumulators_move_together_when_a_vgpr_is_added():

@@ -48,6 +48,9 @@ class Compiled:
     object: bytes
     resources: dict[str, Resources]
 
+    def __repr__(self) -> str:
+        return f"Compiled({', '.join(self.resources)}: {len(self.object)} bytes)"
+
     @functools.cached_property
     def code_object(self) -> bytes:
         """The linked `.hsaco`. Raises codegen.link.NoLinker where no ld.lld is found."""

@@ -55,13 +55,21 @@ def emit(programs: Sequence[Program], version: int = VERSIONS[0]) -> str:
     if twice:
         raise EmitError(f"kernels of one module need different names; {', '.join(sorted(twice))} appears twice")
     module = ModuleText({})
-    functions = [_function(program, index, module) for index, program in enumerate(programs)]
+    count = len(programs)
+    marks = [f"#{i} !reqd_work_group_size !{i + 1} !kernel_arg_type !{count + i + 1}" for i in range(count)]
+    functions = [_function(p, m, module) for p, m in zip(programs, marks, strict=True)]
     attributes = [f"attributes #{i} = {{ {_attributes(p)} }}" for i, p in enumerate(programs)]
     sizes = [f"!{i + 1} = !{{i32 {p.block}, i32 1, i32 1}}" for i, p in enumerate(programs)]
+    types = [f"!{count + i + 1} = !{{{_type_names(p)}}}" for i, p in enumerate(programs)]
     number = f'!0 = !{{i32 1, !"amdhsa_code_object_version", i32 {100 * version}}}'
     flags = ["!llvm.module.flags = !{!0}", number]
     shared = [f'target triple = "{TRIPLE}"', *(module.declarations[n] for n in sorted(module.declarations))]
-    return "\n".join([*shared, *functions, *attributes, *flags, *sizes, ""])
+    return "\n".join([*shared, *functions, *attributes, *flags, *sizes, *types, ""])
+
+
+def _type_names(program: Program) -> str:
+    """What becomes `.type_name` of the arguments: whoever launches the kernel converts numbers by it."""
+    return ", ".join(f'!"{a.type_name}"' for a in program.arguments)
 
 
 def _attributes(program: Program) -> str:
@@ -106,13 +114,12 @@ FLOAT_CALLS = {
 FLOAT_COMPARES = {"feq": "oeq", "flt": "olt", "fle": "ole", "funo": "uno"}
 
 
-def _function(program: Program, index: int, module: ModuleText) -> str:
-    """One kernel, with its LDS global before it."""
+def _function(program: Program, marks: str, module: ModuleText) -> str:
+    """One kernel, with its LDS global before it. marks: its attributes and metadata."""
     f = FunctionText(program, module)
     _emit_block(f, program.body)
     name, lds = program.name, program.lds
     arguments = ", ".join(f"{_argument_type(a.kind, a.pointer)} %{a.name}" for a in program.arguments)
-    marks = f"#{index} !reqd_work_group_size !{index + 1}"
     head = f"define amdgpu_kernel void @{name}({arguments}) {marks} {{"
     shared = [f"@{name}.lds = internal addrspace(3) global [{lds} x i8] poison, align 16"] if lds else []
     return "\n".join([*shared, head, "entry:", *f.lines, "  ret void", "}"])

@@ -13,9 +13,13 @@ from typing import Any
 
 from codegen.machine_text import NoSuchForm, Plan, plan
 from gfx950.isa.registry import Instruction, Parameter, lookup
-from gfx950.lanes import ACCESS_BYTES, LANES, PRIMITIVES, Lanes, Words
+from gfx950.lanes import ACCESS_BYTES, F16, F32, F64, I16, I32, I64, LANES, PRIMITIVES, U8, U16, U32, U64, Lanes, Words
 
 WIDTHS = (1, 8, 16, 32, 64)
+TYPE_NAMES: dict[type[Lanes], str] = {
+    U8: "uchar", U16: "ushort", I16: "short", U32: "uint", I32: "int", U64: "ulong", I64: "long",
+    F16: "half", F32: "float", F64: "double",
+}  # fmt: skip
 
 OPERATIONS = {
     "constant": "the static `bits`",
@@ -96,6 +100,11 @@ class Argument:
     name: str
     kind: type[Lanes]
     pointer: bool = False
+
+    @property
+    def type_name(self) -> str:
+        """What OpenCL C calls the type, as the metadata of code objects has it."""
+        return "void*" if self.pointer else TYPE_NAMES[self.kind]
 
 
 @dataclass(eq=False)

@@ -15,8 +15,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from codegen.ir import Block, Op, Program, Value, instruction_of
+from codegen.ir import TYPE_NAMES, Argument, Block, Op, Program, Value, instruction_of
 from codegen.run_exact import DEFAULT_MODE, MODE_BITS, ExactStep, prepare
+from emu.argument_numbers import Refusal, number_bytes
 from emu.engines.numpy_engine import FLOATS, OPERATIONS, SIGNED, UNSIGNED, NumpyEngine
 from emu.errors import EmulatorError, LaunchError, MemoryFault
 from emu.geometry import LARGEST_GRID
@@ -25,7 +26,7 @@ from emu.register_checks import UnsupportedForm
 from emu.wave import Wave
 from gfx950.evidence import Evidence, rule
 from gfx950.isa.registry import Instruction
-from gfx950.lanes import F32, LANES, U32, U64, Lanes, Mask, Mode, Words, float_bits
+from gfx950.lanes import F32, LANES, U32, U64, Lanes, Mask, Mode, Words
 from gfx950.models import in_force
 
 Array = NDArray[Any]
@@ -72,8 +73,9 @@ def run_source(
     """Runs `grid` workgroups (1 to 3 numbers) of a program.
 
     arguments: for pointers a C-contiguous numpy array (mapped in place, stores change it) or a device address of
-    `memory`; for scalars a Python or numpy number. Raises LaunchError for wrong arguments, MemoryFault and SourceError
-    with kernel, workgroup, wave, lane and source line.
+    `memory`; for scalars a Python or numpy number, converted as `emu.argument_numbers.number_bytes` says.
+    Raises LaunchError for wrong arguments, MemoryFault and SourceError with kernel, workgroup, wave, lane and source
+    line.
     """
     if not isinstance(program, Program):
         raise LaunchError(
@@ -134,20 +136,21 @@ def _argument_values(program: Program, arguments: Sequence[Any], memory: Memory,
             mapped.append(address)
             values.append(_scalar(address, 64))
         else:
-            values.append(_scalar(_number_bits(program, declared.kind, declared.name, given), declared.kind.width))
+            values.append(_scalar(_number_bits(program, declared, given), declared.kind.width))
     return values
 
 
-def _number_bits(program: Program, kind: type[Lanes], name: str, given: Any) -> int:
-    number = given.item() if isinstance(given, (np.generic, np.ndarray)) else given
-    integral = isinstance(number, int)
-    if not (integral or (kind is F32 and isinstance(number, float))):
-        raise LaunchError(f"argument `{name}` is {given!r}", expected=f"a {kind.__name__}", kernel=program.name)
-    if kind is F32:
-        return float_bits(float(number), 32)
-    if not -(1 << kind.width - 1) <= number < 1 << kind.width:
-        raise LaunchError(f"argument `{name}` is {number}", expected=f"{kind.width} bits", kernel=program.name)
-    return int(number) & (1 << kind.width) - 1
+def _number_bits(program: Program, declared: Argument, given: Any) -> int:
+    kind = declared.kind
+    encoded = number_bytes(TYPE_NAMES[kind], kind.width // 8, given)
+    if isinstance(encoded, Refusal):
+        raise LaunchError(
+            f"argument `{declared.name}` is {given!r:.60}",
+            expected=f"a {kind.__name__}: {encoded.expected}",
+            advice=encoded.advice,
+            kernel=program.name,
+        )
+    return int.from_bytes(encoded, "little")
 
 
 def _scalar(bits: int, width: int) -> Array:

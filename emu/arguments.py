@@ -12,8 +12,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from emu.argument_numbers import is_number
 from emu.errors import LaunchError
-from emu.kernarg import FLOAT_TYPES, POINTER_KINDS
+from emu.kernarg import POINTER_KINDS
 from emu.kernel_metadata import Argument, Kernel
 from emu.memory import Memory
 
@@ -21,11 +22,7 @@ Arguments: TypeAlias = Sequence[object] | Mapping[str, object] | bytes
 
 ADDRESS_BYTES = 8
 DEVICE_TYPE = "cuda"  # what torch calls a device of ROCm
-# Type names of the metadata that are whole numbers; a typedef of the program's own is none of them and stays unchecked.
-INTEGER_TYPES = {f"{sign}{name}" for name in ("char", "short", "int", "long") for sign in ("", "u", "unsigned ")} | {
-    "bool", "size_t", "long long", "unsigned long long",
-    *(f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)),
-}  # fmt: skip
+NUMPY_FLOATS = ("float16", "float32", "float64")  # torch has the same names
 
 
 def device_values(
@@ -36,9 +33,10 @@ def device_values(
     arguments: in the kernel's order, by name, or the finished kernarg block as bytes. For a pointer: a C-contiguous
     numpy array (any dtype, those of ml_dtypes too; read-only ones may only be read), a contiguous CPU tensor of any
     dtype, a device address, or None for a null pointer. For a value: a Python number, a numpy scalar, a 0-d array or
-    tensor, bytes, or an array of exactly the argument's size that is not a pointer's. mapped: takes up the address of
-    each array by its `id`; an array given twice is mapped once. on_device: the launch is on a real device, and tensors
-    of torch's device "cuda" (ROCm's name for itself there) are used where they are.
+    tensor, bytes, or an array of exactly the argument's size that is not a pointer's; see
+    `emu.kernarg.build_kernarg`. mapped: takes up the address of each array by its `id`; an array given twice is
+    mapped once. on_device: the launch is on a real device, and tensors of torch's device "cuda" (ROCm's name for itself
+    there) are used where they are.
     Raises LaunchError for everything else, TypeError and ValueError for arrays that have no plain memory.
     """
     if isinstance(arguments, bytes):
@@ -49,7 +47,7 @@ def device_values(
             expected="a sequence in the kernel's order, a mapping by name, or the kernarg block as bytes",
             kernel=kernel.name,
         )
-    explicit = [a for a in kernel.arguments if not a.hidden]
+    explicit = kernel.explicit
     if isinstance(arguments, Mapping):
         known = {a.name: a for a in explicit}
         return {n: _value(kernel, n, known.get(n), v, memory, mapped, on_device) for n, v in arguments.items()}
@@ -90,7 +88,7 @@ def _value(
 
 
 def _plain(kernel: Kernel, name: str, argument: Argument | None, value: object) -> object:
-    """A number, bytes or address; a LaunchError where a pointer cannot be one, or the number is of another type."""
+    """A number, bytes or address; a LaunchError where a pointer cannot be one."""
     if argument is None:
         return value
     if argument.value_kind in POINTER_KINDS:
@@ -103,38 +101,13 @@ def _plain(kernel: Kernel, name: str, argument: Argument | None, value: object) 
             expected="a numpy array or a CPU tensor (used in place), a device address, or None for a null pointer",
             kernel=kernel.name,
         )
-    if isinstance(value, np.generic):
-        _check_type(kernel, name, argument, value.dtype, _kind(value.dtype))
     return value
-
-
-def _kind(dtype: np.dtype[Any]) -> str:
-    """'float', 'integer' or 'bytes'. The types of ml_dtypes say no kind of their own."""
-    if dtype.kind in "iub" or dtype.name in ("int2", "int4", "uint2", "uint4"):
-        return "integer"
-    return "float" if dtype.kind == "f" or dtype.name.startswith(("bfloat", "float")) else "bytes"
-
-
-def _check_type(kernel: Kernel, name: str, argument: Argument, dtype: object, kind: str) -> None:
-    """Refuses a typed number where the metadata has a type of the other kind: its bits would mean another number."""
-    stated = argument.type
-    wanted = "float" if stated in FLOAT_TYPES else "integer" if stated in INTEGER_TYPES else kind
-    if kind != "bytes" and wanted != kind:
-        raise LaunchError(
-            f"argument {name} is {stated} and got a number of type {dtype}",
-            expected=f"a number of type {stated}; a Python number takes the argument's own type",
-            kernel=kernel.name,
-        )
 
 
 def _contents(kernel: Kernel, name: str, argument: Argument, value: Any) -> object:
     """What an array or tensor holds, for an argument that is passed by value."""
-    if is_tensor(value):
-        kind = "float" if value.dtype.is_floating_point else "bytes" if value.dtype.is_complex else "integer"
-    else:
-        kind = _kind(value.dtype)
-    if value.ndim == 0:
-        _check_type(kernel, name, argument, value.dtype, kind)
+    if value.ndim == 0 and is_number(argument.type, argument.size):
+        return _scalar_of(kernel, name, value) if is_tensor(value) else value
     if value.nbytes != argument.size:
         shape = f" and shape {tuple(value.shape)}" if value.ndim else ""
         raise LaunchError(
@@ -144,6 +117,12 @@ def _contents(kernel: Kernel, name: str, argument: Argument, value: Any) -> obje
             kernel=kernel.name,
         )
     return _bytes_of(kernel, name, value)
+
+
+def _scalar_of(kernel: Kernel, name: str, tensor: Any) -> object:
+    """The number in a tensor: numpy's scalar of the same bits where there is one, else the Python number."""
+    raw, dtype = tensor_bytes(kernel, name, tensor), str(tensor.dtype).removeprefix("torch.")
+    return raw.view(dtype)[0] if dtype in NUMPY_FLOATS else tensor.item()
 
 
 def _bytes_of(kernel: Kernel, name: str, value: Any) -> bytes:

@@ -97,7 +97,8 @@ def _contents(source: bytes | bytearray | memoryview | str | PathLike[str]) -> b
     if isinstance(source, bytes | bytearray | memoryview):
         return bytes(source)
     if not isinstance(source, str | PathLike):
-        raise TypeError(f"a code object is given by its bytes or its path, not by a {type(source).__name__}")
+        what = f"a code object is given by its bytes or its path, not by a {type(source).__name__}"
+        raise TypeError(f"{what}: {_advice(source)}")
     if not str(source):
         raise FileNotFoundError("the path of the code object is empty")
     try:
@@ -117,6 +118,13 @@ def _contents(source: bytes | bytearray | memoryview | str | PathLike[str]) -> b
             advice="check the path",
         )
     return bytes(data)
+
+
+def _advice(source: object) -> str:
+    """What to do with something that is no code object but may become one."""
+    if isinstance(getattr(source, "object", None), bytes):
+        return "pass its .object"
+    return "`compile_kernels([trace(kernel)]).object` is that of a function under @kernel"
 
 
 def _read(data: bytes, base: int, target: str, version: int) -> CodeObject:

@@ -137,8 +137,10 @@ def run(
       --arg in.npy                     an array, read-only
       --arg in.npy:out.npy             an array in place, its result to out.npy
       --arg zeros:f32:64x128:out.npy   a new zeroed array, its result to out.npy
-      --arg 5   --arg 1.5              a number, typed by the code object
-      --arg 1.5f   --arg i32:5         a number of a stated type
+      --arg 5   --arg 1.5              a number of the argument's type, where it is stated
+      --arg 1.5f   --arg i32:5         a number of this type
+
+    Where the code object states no type, as most do not, an int goes as an integer: write 2.0 for a float.
 
     --grid counts workgroups; --items counts work-items, and then the last workgroup may be a partial one.
     Types are u8 .. u64, i8 .. i64, f16, f32, f64 and those of ml_dtypes: bf16, fp8 (float8_e4m3fn), bf8 (float8_e5m2),

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 import numpy as np
 
@@ -158,6 +158,18 @@ class Machine(Protocol):
         ...
 
 
+class CompiledKernels(Protocol):
+    """What codegen's compiler returns: a relocatable object and the code object linked from it."""
+
+    @property
+    def object(self) -> bytes: ...
+    @property
+    def code_object(self) -> bytes: ...
+
+
+Source: TypeAlias = bytes | str | PathLike[str] | CompiledKernels
+
+
 class Device:
     """One emulated MI355X: an address space, loaded code, and how launches run."""
 
@@ -165,9 +177,17 @@ class Device:
         self.options = _options(options) or RunOptions()
         self.memory = Memory()
 
-    def load(self, source: bytes | str | PathLike[str]) -> Module:
-        """Loads a code object (path or bytes). Raises CodeObjectError for anything else."""
-        return Module(self, code_object.load(source))
+    def load(self, source: Source) -> Module:
+        """Loads a code object (path or bytes), or what `codegen.compile.compile_kernels` made. Raises CodeObjectError
+        for other bytes, TypeError for what is none of these."""
+        return Module(self, code_object.load(self.code(source)))
+
+    def code(self, source: Source) -> bytes | str | PathLike[str]:
+        """The code object to load. Of compiled kernels engine "device" needs the linked one (codegen.link.NoLinker
+        where there is no ld.lld)."""
+        if isinstance(source, bytes | str | PathLike) or not isinstance(getattr(source, "object", None), bytes):
+            return cast("bytes | str | PathLike[str]", source)
+        return source.code_object if self.options.engine == "device" else source.object
 
     def map(self, array: np.ndarray[Any, Any], name: str | None = None, writable: bool = True) -> int:
         """The device address of an array, used in place."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
-import struct
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from emu.argument_numbers import FLOAT_TYPES, Refusal, is_number, number_bytes, pack_float, pack_integer
 from emu.errors import LaunchError
 from emu.geometry import GRID_DIMENSIONS, Geometry
 from emu.kernel_metadata import Argument, Kernel
@@ -16,8 +15,6 @@ from gfx950.evidence import Evidence, rule
 
 LARGEST_KERNARG = 1 << 20  # bytes; compilers allow some kilobytes, so more than this is a damaged file
 POINTER_KINDS = ("global_buffer", "pipe", "queue", "image", "sampler")
-FLOAT_TYPES = {"half": 2, "_Float16": 2, "__half": 2, "float": 4, "double": 8}
-FLOAT_FORMATS = {2: ("<e", 5, 10), 4: ("<f", 8, 23), 8: ("<d", 11, 52)}  # struct code, exponent and mantissa bits
 
 rule(
     "launch.hidden_arguments",
@@ -45,23 +42,24 @@ def build_kernarg(
     """The kernarg block: the caller's arguments and the hidden ones, where the metadata puts them.
 
     arguments: in order, or by name where the metadata has names. Buffers are device addresses (int). By-value arguments
-    are ints (range-checked), floats (rounded to the argument's size), numpy scalars, or bytes and arrays of exactly the
-    argument's size. hidden: values for hidden arguments by `value_kind`, instead of the usual ones.
+    are numbers, or bytes and arrays of exactly the argument's size. A number is converted to the argument's type where
+    the metadata states one (`emu.argument_numbers.number_bytes`); without one an int is passed as an integer
+    (range-checked), a float as a float (rounded to the argument's size), and a numpy scalar as its own bytes.
+    hidden: values for hidden arguments by `value_kind`, instead of the usual ones.
     A kernel without metadata takes one argument: the whole block as bytes.
     Raises LaunchError for a wrong number, name, type, size or range.
     """
     if not kernel.has_metadata:
         return _whole_block(kernel, arguments)
-    explicit = [a for a in kernel.arguments if not a.hidden]
-    values = _in_order(kernel, explicit, arguments)
+    values = _in_order(kernel, kernel.explicit, arguments)
     block = bytearray(_block_bytes(kernel))
-    for index, (argument, value) in enumerate(zip(explicit, values, strict=True)):
+    for index, (argument, value) in enumerate(zip(kernel.explicit, values, strict=True)):
         block[argument.offset : argument.offset + argument.size] = _encode(kernel, index, argument, value)
     numbers = _hidden_values(geometry, dynamic_lds, queue_address) | _overrides(kernel, hidden or {})
     for argument in kernel.arguments:
         if argument.hidden:
             number = numbers.get(argument.value_kind, 0)
-            packed = _pack_integer(number, argument.size)
+            packed = pack_integer(number, argument.size)
             if packed is None:
                 what = f"{argument.value_kind} = {number} does not fit its {argument.size} bytes"
                 raise LaunchError(what, kernel=kernel.name)
@@ -165,71 +163,56 @@ def _encode(kernel: Kernel, index: int, argument: Argument, value: object) -> by
         return encoded
     name = f' "{argument.name}"' if argument.name else ""
     kind = f"{argument.type or argument.value_kind}, {argument.size} bytes at offset {argument.offset}"
-    advice = "map it with Memory.map and pass the address" if isinstance(value, np.ndarray) else None
+    mapped = "map it with Memory.map and pass the address"
+    advice = mapped if isinstance(value, np.ndarray) and value.ndim else encoded.advice
     raise LaunchError(
         f"argument {index}{name} ({kind}) got {type(value).__name__} {_shown(value)}",
-        expected=encoded,
+        expected=encoded.expected,
         advice=advice,
         kernel=kernel.name,
     )
 
 
 def _shown(value: object) -> str:
-    if isinstance(value, np.ndarray):
+    if isinstance(value, np.ndarray) and value.ndim:
         return f"of {value.dtype} {value.shape}"
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def _encode_pointer(argument: Argument, value: object) -> bytes | str:
+def _encode_pointer(argument: Argument, value: object) -> bytes | Refusal:
     """The bytes of a device address, or what was expected."""
-    expected = f"a device address from 0 to 2**{8 * argument.size} - 1"
+    refused = Refusal(f"a device address from 0 to 2**{8 * argument.size} - 1")
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
-        return expected
-    return _pack_integer(int(value), argument.size) or expected
+        return refused
+    return pack_integer(int(value), argument.size) or refused
 
 
-def _encode_value(argument: Argument, value: object) -> bytes | str:
+def _encode_value(argument: Argument, value: object) -> bytes | Refusal:
     """The bytes of a by-value argument, or what was expected."""
-    size, float_size = argument.size, FLOAT_TYPES.get(argument.type)
+    size = argument.size
+    if is_number(argument.type, size) and not _is_raw(value):
+        return number_bytes(argument.type, size, value)
     if isinstance(value, bool | np.bool_ | int | np.integer):
-        if float_size == size and abs(int(value)) < 1 << 1023:
-            return _pack_float(float(int(value)), size)
-        return _pack_integer(int(value), size) or f"an integer of {8 * size} bits, signed or unsigned"
+        return pack_integer(int(value), size) or Refusal(f"an integer of {8 * size} bits, signed or unsigned")
     if isinstance(value, float):
-        if argument.type and float_size is None:
-            return f"a value of type {argument.type}; a Python float would change its meaning"
-        return _pack_float(value, size)
+        if argument.type and argument.type not in FLOAT_TYPES:
+            return Refusal(f"a value of type {argument.type}; a Python float would change its meaning")
+        return pack_float(value, size)
     blob = _raw_bytes(value)
     if blob is None:
-        return f"an int, a float, a numpy scalar, or exactly {size} bytes"
-    return blob if len(blob) == size else f"exactly {size} bytes, not {len(blob)}"
+        return Refusal(f"an int, a float, a numpy scalar, or exactly {size} bytes")
+    return blob if len(blob) == size else Refusal(f"exactly {size} bytes, not {len(blob)}")
+
+
+def _is_raw(value: object) -> bool:
+    """Whether a value is bytes rather than a number: bytes, an array with dimensions, a structure."""
+    if isinstance(value, np.ndarray):
+        return value.ndim > 0 or value.dtype.type is np.void
+    return isinstance(value, bytes | bytearray | memoryview | np.void | np.datetime64 | np.timedelta64)
 
 
 def _raw_bytes(value: object) -> bytes | None:
     if isinstance(value, np.ndarray | np.generic):
         return value.tobytes()
     return bytes(value) if isinstance(value, bytes | bytearray | memoryview) else None
-
-
-def _pack_integer(value: int, size: int) -> bytes | None:
-    """Little-endian bytes of a signed or unsigned integer; None when it does not fit."""
-    if size == 0 or not -(1 << (8 * size - 1)) <= value < 1 << (8 * size):
-        return None
-    return (value % (1 << (8 * size))).to_bytes(size, "little")
-
-
-def _pack_float(value: float, size: int) -> bytes | str:
-    """A float rounded to nearest even in `size` bytes, a NaN quieted and its payload cut; or what was expected."""
-    if size not in FLOAT_FORMATS:
-        return f"{size} bytes; floats have 2, 4 or 8"
-    code, exponent, mantissa = FLOAT_FORMATS[size]
-    if math.isnan(value):
-        bits = int.from_bytes(struct.pack("<d", value), "little")
-        payload = (bits & ((1 << 52) - 1)) >> (52 - mantissa) | 1 << (mantissa - 1)
-        sign = (bits >> 63) << (exponent + mantissa)
-        return (sign | ((1 << exponent) - 1) << mantissa | payload).to_bytes(size, "little")
-    try:
-        return struct.pack(code, value)
-    except OverflowError:
-        return f"a float that {8 * size} bits can hold; pass math.inf to mean infinity"

@@ -6,8 +6,9 @@ Forms, in the order of the kernel's arguments:
     in.npy:out.npy              an array used in place; what the kernel left in it is written to out.npy
     zeros:DTYPE:SHAPE:out.npy   a new zeroed array, written to out.npy; DTYPE u8 .. u64, i8 .. i64, f16, f32, f64, or
                                 bf16, fp8, bf8, e8m0 and the other floats of ml_dtypes by name; SHAPE as 64x128
-    5  -3  0x10  1.5            a number, in the type and size the code object's metadata gives the argument
-    1.5f  i32:5  bf16:1.0       a number of a stated type, whose size must be that of the metadata
+    5  -3  0x10  1.5            a number, converted to the argument's type where the code object states one; most
+                                state none: then 5 goes as an integer, so write 5.0 for a float
+    1.5f  i32:5  bf16:1.0       a number of that type, which must be the argument's where it is stated, or else its size
 
 A file that ends in .bin holds an array's bytes alone. An .npy file cannot name the types of ml_dtypes: numpy writes
 them as plain bytes (V1, V2), which `.view(ml_dtypes.bfloat16)` makes numbers again.
@@ -27,6 +28,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from emu.argument_numbers import Refusal, is_number, number_bytes, same_kind
 from emu.arguments import ADDRESS_BYTES
 from emu.kernarg import POINTER_KINDS
 from emu.kernel_metadata import Argument, Kernel
@@ -46,12 +48,12 @@ LONGEST_TEXT = 4096  # of one --arg: the longest path
 
 @dataclass(frozen=True)
 class RunArgument:
-    """One argument. value: what the launch takes. typed: bytes of a number whose type was stated, else None.
+    """One argument. value: what the launch takes. dtype: of a number whose type the text states, else None.
     output: the file that receives the array after the run, or None."""
 
     text: str
     value: Any
-    typed: int | None = None
+    dtype: np.dtype[Any] | None = None
     output: Path | None = None
 
 
@@ -113,7 +115,7 @@ def _typed(text: str, dtype: np.dtype[Any], number: str) -> RunArgument:
         scalar = np.array(value, dtype=dtype)
     if not whole and math.isfinite(value) and not np.isfinite(scalar):
         raise ValueError(f"--arg {text!r}: {number} overflows the type; write inf to mean infinity")
-    return RunArgument(text, scalar.tobytes(), typed=scalar.nbytes)
+    return RunArgument(text, scalar.tobytes(), dtype)
 
 
 def _array(text: str, source: str, target: str | None) -> RunArgument:
@@ -176,8 +178,15 @@ def _check_one(kernel: Kernel, name: str, argument: Argument, given: RunArgument
     where = f"argument {name} of {kernel.name} is {_kind(argument)}, --arg {given.text!r} is"
     if isinstance(given.value, np.ndarray) and argument.size != ADDRESS_BYTES:
         raise ValueError(f"{where} an array, whose address takes {ADDRESS_BYTES} bytes")
-    if given.typed is not None and given.typed != argument.size:
-        raise ValueError(f"{where} a number of {given.typed} bytes")
+    if given.dtype is not None and given.dtype.itemsize != argument.size:
+        raise ValueError(f"{where} a number of {given.dtype.itemsize} bytes")
+    if given.dtype is not None and not same_kind(argument.type, given.dtype):
+        what = "a whole number" if given.dtype.kind in "iu" else f"a {given.dtype.name}"
+        raise ValueError(f"{where} {what}; write the number without a type, and it is converted")
+    if not isinstance(given.value, np.ndarray | bytes) and is_number(argument.type, argument.size):
+        refused = number_bytes(argument.type, argument.size, given.value)
+        if isinstance(refused, Refusal):
+            raise ValueError(f"{where} {given.value}; expected {refused.expected}")
     if argument.value_kind in POINTER_KINDS and isinstance(given.value, float | bytes):
         raise ValueError(f"{where} no buffer; give an .npy file, zeros:DTYPE:SHAPE:out.npy, or 0 for a null pointer")
 

@@ -5,18 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from os import PathLike
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
-from emu.dispatch import Device, Module, RunOptions
+from emu.dispatch import Device, RunOptions
 from gfx950.hip import Hip
 from gfx950.models import in_force
 
-if TYPE_CHECKING:
-    from codegen.compile import Compiled
-
 Kind: TypeAlias = Literal["device", "emulator"]
-Source: TypeAlias = "bytes | str | PathLike[str] | Compiled"
 
 
 @dataclass(frozen=True)
@@ -60,14 +55,3 @@ class ChosenDevice(Device):
     def describe(self) -> str:
         """Which chip, or that it is the emulator, in one line."""
         return self.choice.text
-
-    def load(self, source: Source) -> Module:
-        """Loads a code object, or kernels of `codegen.compile.compile_kernels`, which the chip needs linked (NoLinker
-        where there is no ld.lld)."""
-        return super().load(self.code(source))
-
-    def code(self, source: Source) -> bytes | str | PathLike[str]:
-        """The code object that runs here."""
-        if isinstance(source, bytes | str | PathLike):
-            return source
-        return source.code_object if self.kind == "device" else source.object

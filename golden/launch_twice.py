@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from emu.arguments import is_tensor
-from emu.dispatch import Device, LaunchableKernel, Watch
+from emu.dispatch import Device, LaunchableKernel, Source, Watch
 from golden.bits import unequal
-from golden.chosen_device import ChosenDevice, Source, the_emulator
+from golden.chosen_device import ChosenDevice, the_emulator
 
 ORDERS = (1, 2, 3)  # seeds of the second runs where both are the emulator's
 SHOWN = 8  # arguments whose differences are told

@@ -167,3 +167,8 @@ def test_the_assembly_is_that_of_the_object(compiled):
     """A clone of a module has other use lists, and LLVM made other code of it."""
     for one in (compiled, kernel_package("sparse_attention").compiled()):
         assert text_section(assembled(one.assembly)) == text_section(one.object)
+
+
+def test_compiled_kernels_are_short_in_print():
+    compiled = compile_kernels([trace(everything)])
+    assert repr(compiled) == f"Compiled(everything: {len(compiled.object)} bytes)"

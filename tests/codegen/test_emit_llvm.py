@@ -28,6 +28,7 @@ from codegen.language import (
     workgroup_id,
 )
 from codegen.llvm_text import EmitError
+from emu.code_object import load as load_code_object
 from emu.modifiers import dpp_lanes
 from gfx950.isa.vop3p import v_dot2_f32_f16
 
@@ -189,3 +190,20 @@ def test_compile_reports_what_llvm_refuses():
     with pytest.raises(EmitError, match="LLVM refuses the module"):
         compile_text("define void @k() { ret i32 0 }", ["k"])
     assert compile_kernels([]).resources == {}
+
+
+def test_the_types_of_arguments_are_in_the_metadata():
+    def some(x: Pointer, i: I32, u: U32, f: F32, long: U64) -> None:
+        store(x, i)
+
+    def none() -> None:
+        pass
+
+    programs = [trace(kernel(block=64)(body)) for body in (none, some)]
+    text = emit(programs)
+    (number,) = re.findall(r"@some\(.* !kernel_arg_type !(\d+) {", text)
+    assert f'!{number} = !{{!"void*", !"int", !"uint", !"float", !"ulong"}}\n' in text
+    found = load_code_object(compile_kernels(programs).object)
+    names = [(a.name, a.type, a.size) for a in found.kernel("some").arguments]
+    assert names == [("x", "void*", 8), ("i", "int", 4), ("u", "uint", 4), ("f", "float", 4), ("long", "ulong", 8)]
+    assert found.kernel("none").arguments == ()

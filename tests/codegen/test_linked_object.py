@@ -430,6 +430,7 @@ KERNEL_KEYS = {
     ".vgpr_count": int, ".agpr_count": int, ".max_flat_workgroup_size": int,
 }  # fmt: skip
 ARGUMENT_KEYS = {".offset": int, ".size": int, ".value_kind": str}
+TYPE_NAMES = {"void*": 8, "int": 4, "uint": 4, "long": 8, "ulong": 8, "float": 4}  # OpenCL C's, and their bytes
 # What those tables and their V5 changes have beside them, as far as LLVM gives it here.
 MORE_KERNEL_KEYS = {
     ".args", ".reqd_workgroup_size", ".sgpr_spill_count", ".vgpr_spill_count", ".uniform_work_group_size",
@@ -489,6 +490,8 @@ def test_the_arguments_of_every_kernel(name):
                 pointer = argument[".value_kind"] == "global_buffer"
                 assert pointer or argument[".value_kind"] == "by_value", "no hidden argument is asked for"
                 assert argument.get(".address_space") == ("global" if pointer else None)
+                assert argument[".size"] == TYPE_NAMES[argument[".type_name"]]
+                assert pointer == (argument[".type_name"] == "void*")
                 assert argument[".size"] in ((8,) if pointer else (1, 2, 4, 8))
                 assert argument[".offset"] >= end
                 assert argument[".offset"] % argument[".size"] == 0

@@ -4,6 +4,7 @@ NaNs are compared as NaNs: LLVM may fold a negation into an operand and so choos
 """
 
 import random
+import re
 
 import numpy as np
 import pytest
@@ -38,6 +39,7 @@ from codegen.language import (
 )
 from codegen.run_source import run_source
 from emu.dispatch import Device
+from emu.errors import LaunchError
 from gfx950.isa.conversions import v_cvt_pk_bf16_f32, v_cvt_pk_fp8_f32
 from gfx950.isa.cross_lane import ds_swizzle_b32
 from gfx950.isa.vop1 import v_exp_f32, v_rcp_f32, v_rsq_f32
@@ -338,3 +340,49 @@ def test_reduction_through_lds():
     source, machine = both(trace(sums), a, outputs=2)
     np.testing.assert_array_equal(source, machine)
     np.testing.assert_array_equal(source[1].reshape(8, 64)[:, 0], np.cumsum(np.arange(8) * 64))
+
+
+@kernel(block=64)
+def numbers(out: Pointer, i: I32, u: U32, f: F32, wide: I64, long: U64) -> None:
+    words = [i.bits(U32), u, f.bits(U32), *split(wide.bits(U64)), *split(long)]
+    with when(thread_id() == 0):
+        for place, word in enumerate(words):
+            store(out + 4 * place, word)
+
+
+GIVEN = [
+    0, 2, -1, True, 100, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, 1 << 32, 1 << 63, 1 << 64, -(1 << 63), 10**39, 10**400,
+    (1 << 24) + 1, 0.0, -0.0, 2.0, 1.5, 0.1, 3e38, 1e39, 1e-42, float("inf"), float("nan"), -float("nan"),
+    np.int8(-2), np.uint16(7), np.int64(-3), np.uint64(1 << 63), np.bool_(True), np.float16(1.5), np.float32(0.1),
+    np.float64(0.1), np.uint32(0x7F800001).view(np.float32), np.complex64(1), np.array(5), np.array(2.5, np.float32),
+    "1", None, np.str_("a"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", GIVEN, ids=lambda v: repr(v)[:20])
+def test_a_number_means_the_same_to_the_source_and_the_machine(value):
+    program = trace(numbers)
+    machine = Device().load(compile_kernels([program]))["numbers"][1, 64]
+    for index in range(1, 6):
+        results = []
+        for run in (lambda *a: run_source(program, (1,), a), machine):
+            out, arguments = np.zeros(7, np.uint32), [1, 1, 1, 1, 1]
+            arguments[index - 1] = value
+            try:
+                run(out, *arguments)
+                results.append(out.tolist())
+            except LaunchError as error:
+                results.append(re.sub(r"^a [IUF]\d\d: ", "", str(error).partition("expected: ")[2]))
+        assert results[0] == results[1]
+
+
+def test_a_number_for_a_float_is_that_float():
+    machine = Device().load(compile_kernels([trace(numbers)]))["numbers"][1, 64]
+    for value in (2, np.int32(2), 2.0, np.float64(2), np.float16(2), np.array(2)):
+        out = np.zeros(7, np.uint32)
+        machine(out, 1, 1, value, 1, 1)
+        assert out[2:3].view(np.float32)[0] == 2.0
+    with pytest.raises(
+        LaunchError, match=r'argument 1 "i" \(int, .* got float 2.0\n.*\n.*a whole number.*\n.*write 2$'
+    ):
+        machine(out, 2.0, 1, 1, 1, 1)

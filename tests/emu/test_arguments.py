@@ -237,15 +237,24 @@ def test_scalars_that_do_not_fit(module, arguments, message):
 
 def test_the_metadata_s_types_are_checked_by_name(typed):
     good = {"scale": 1, "n": 2, "other": 3}
-    for changed in ({}, {"scale": np.float32(1)}, {"n": np.int32(1)}, {"other": np.float32(1)}):
+    for changed in (
+        {"scale": np.float32(1)}, {"scale": np.int32(1)}, {"scale": torch.tensor(1, dtype=torch.int32)},
+        {"n": np.int32(1)}, {"n": torch.tensor(2)}, {"other": np.float32(1)},
+    ):  # fmt: skip
         typed.launch(Geometry.of_blocks(1, 64), good | changed)
     for name, value, message in [
-        ("scale", np.int32(1), "argument scale is float and got a number of type int32"),
-        ("scale", torch.tensor(1, dtype=torch.int32), "argument scale is float and got a number of type torch.int32"),
-        ("n", np.float32(1), "argument n is uint and got a number of type float32"),
-        ("n", torch.tensor(1.0), "argument n is uint and got a number of type torch.float32"),
-        ("n", 1.5, "a value of type uint; a Python float would change its meaning"),
-        ("n", ml_dtypes.bfloat16(1), "argument n is uint and got a number of type bfloat16"),
+        ("scale", np.complex64(1), r'argument 0 "scale" \(float, .* got complex64.*\n.*\n.*a number of type float'),
+        ("scale", np.str_("a"), r"got str_ .*\n.*\n.*a number of type float"),
+        ("n", np.float32(1), r"\(uint, .* got float32 np.float32\(1.0\)\n.*\n.* a whole number.*uint\n.*write 1$"),
+        ("n", torch.tensor(1.0), r"\(uint, 4 bytes at offset 4\) got float32 .*\n.*\n.* a whole number"),
+        (
+            "n",
+            1.5,
+            r"\(uint, 4 bytes at offset 4\) got float 1.5\n.*\n.* a whole number.*\n.*write int\(...\) or round",
+        ),
+        ("n", ml_dtypes.bfloat16(1), r"got bfloat16 1\n.*\n.* a whole number"),
+        ("n", 1 << 32, r"got int 4294967296\n.*\n.*32 bits, signed or unsigned: -2147483648 to 4294967295\n.*wider"),
+        ("other", 1.5, "a value of type my_t; a Python float would change its meaning"),
         ("m", 1, "unknown m"),
     ]:
         with pytest.raises(LaunchError, match=message):

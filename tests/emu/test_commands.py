@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from llvm_tools import assembled, compiled
 
+from codegen.compile import compile_kernels
+from codegen.language import F32, I32, Pointer, kernel, store, trace
 from emu.code_object import load
 from emu.contained_rules import contained_rules, together
 from emu.dispatch import Device, RunOptions
@@ -214,6 +216,52 @@ def test_bad_calls_exit_with_2_and_write_nothing(run, tmp_path, arguments, messa
     assert re.search(message, err), err
     assert "Traceback" not in err
     assert files(tmp_path) == before
+
+
+@pytest.fixture
+def typed(run, tmp_path):
+    """`typed(*arguments)` runs a kernel of our own, whose arguments' types are stated, with results in y.npy."""
+
+    @kernel(block=64)
+    def put(out: Pointer, n: I32, factor: F32) -> None:
+        store(out, n, factor.bits(I32))
+
+    (tmp_path / "typed.o").write_bytes(compile_kernels([trace(put)]).object)
+
+    def call(*arguments):
+        texts = ("zeros:u32:2:y.npy", *arguments)
+        return run("typed.o", "--grid", "1", "--block", "64", *[p for a in texts for p in ("--arg", a)])
+
+    return call
+
+
+@pytest.mark.parametrize("arguments", [("3", "2"), ("0x3", "2.0"), ("i32:3", "2f"), ("u32:3", "f32:2")])
+def test_numbers_take_the_stated_type(typed, arguments):
+    assert typed(*arguments)[0] == 0
+    assert np.load("y.npy").view(np.float32)[1] == 2
+    assert np.load("y.npy")[0] == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ("3", "i32:2"),
+            "(factor) of put is float of 4 bytes, --arg 'i32:2' is a whole number; write the number",
+        ),
+        (("3f", "2"), "(n) of put is int of 4 bytes, --arg '3f' is a float32; write the number without a type"),
+        (
+            ("3.0", "2"),
+            "is int of 4 bytes, --arg '3.0' is 3.0; expected a whole number, for the argument is of",
+        ),
+        (("4294967296", "2"), "is 4294967296; expected an integer of 32 bits, signed or unsigned: -2147483648 to"),
+        (("3", "1e39"), "is 1e+39; expected a float that 32 bits can hold; pass math.inf"),
+    ],
+)
+def test_numbers_of_another_type_are_named(typed, arguments, message):
+    code, _, err = typed(*arguments)
+    assert code == 2
+    assert message in " ".join(err.split())
 
 
 def test_two_outputs_need_two_files(run, tmp_path):

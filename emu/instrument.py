@@ -18,7 +18,9 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import SupportsIndex
 
 from emu.errors import CodeObjectError
 from emu.geometry import Dimensions
@@ -116,13 +118,15 @@ def instrumented(
 def check_point(point: Point) -> None:
     """Raises ValueError for numbers out of their range, TypeError for what is no whole number."""
     for name in ("offset", "occurrence", "wave"):
-        if not isinstance(getattr(point, name), int):
+        if not isinstance(getattr(point, name), SupportsIndex):
             raise TypeError(f"{point}: the {name} must be a whole number")
     if not 1 <= point.occurrence <= LARGEST_COUNT or point.wave < 0:
         raise ValueError(f"{point}: occurrences count from 1 to {LARGEST_COUNT}, waves from 0")
     group = point.workgroup
-    if not isinstance(group, tuple) or len(group) != 3 or not all(isinstance(n, int) and n >= 0 for n in group):
-        raise ValueError(f"{point}: a workgroup is given by a tuple of three whole numbers from 0 on")
+    if not isinstance(group, Sequence) or not all(isinstance(n, SupportsIndex) for n in group):
+        raise TypeError(f"{point}: a workgroup is given by three whole numbers")
+    if len(group) != 3 or min(group) < 0:
+        raise ValueError(f"{point}: a workgroup is given by three numbers from 0 on")
 
 
 def _address(kernel: Kernel, used: Usage, point: Point) -> int:

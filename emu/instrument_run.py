@@ -14,7 +14,7 @@ from emu.arguments import Arguments, is_tensor, tensor_bytes
 from emu.dispatch import Device, Module, RunOptions, RunReport
 from emu.errors import LaunchError
 from emu.geometry import Geometry
-from emu.instrument import Point, instrumented
+from emu.instrument import Point, check_point, instrumented
 from emu.instrument_registers import Registers, layout_of, read_registers
 from emu.kernarg import POINTER_KINDS
 from emu.kernel_metadata import Argument, Kernel
@@ -91,6 +91,7 @@ def run(
         address, dumped = memory.place(np.zeros(layout.nbytes, np.uint8), "register dump")
         code = job.code
         if point is not None:
+            check_point(point)
             block = job.geometry.size_of(point.workgroup)
             code = instrumented(code, job.kernel, point, memory.seen(address), block=block, lds=lds)
         done = _launch(job, device.load(code), memory, lows)

@@ -292,7 +292,9 @@ def test_points_that_are_no_instruction():
 @pytest.mark.parametrize(
     ("point", "words"),
     [
-        (Point(0, 0), "occurrences count from 1"),
+        (Point(0, 0), "occurrences count from 1 to 4294967295"),
+        (Point(0, 1 << 32), "occurrences count from 1 to 4294967295"),
+        (Point(0, 1, (0, 0)), "three numbers from 0 on"),
         (Point(0, 1, (0, 0, 0), -1), "waves from 0"),
         (Point(0, 1, (0, -1, 0)), "three numbers from 0 on"),
         (Point(0, 1, (0, 0, 0), 2), "a workgroup of .* work-items has 2 waves"),
@@ -301,6 +303,25 @@ def test_points_that_are_no_instruction():
 def test_points_out_of_range(point, words):
     with pytest.raises(ValueError, match=words):
         instrumented(jobs()["loops"].code, "loops", point, BUFFER, block=(128, 1, 1))
+
+
+@pytest.mark.parametrize(
+    ("point", "words"),
+    [
+        (Point("0x10"), "the offset must be a whole number"),
+        (Point(8.0), "the offset must be a whole number"),
+        (Point(0, None), "the occurrence must be a whole number"),
+        (Point(0, 1, (0, 0, 0), 1.5), "the wave must be a whole number"),
+        (Point(0, 1, 0), "a workgroup is given by three whole numbers"),
+        (Point(0, 1, (1.0, 0, 0)), "a workgroup is given by three whole numbers"),
+    ],
+)
+def test_points_that_are_no_numbers(point, words):
+    job = jobs()["loops"]
+    with pytest.raises(TypeError, match=words):
+        instrumented(job.code, "loops", point, BUFFER, block=(128, 1, 1))
+    with pytest.raises(TypeError, match=words):
+        run_to(job, point)
 
 
 @pytest.mark.parametrize("address", [0, 6, 1 << 48])

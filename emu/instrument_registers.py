@@ -6,7 +6,6 @@ import functools
 import itertools
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -15,13 +14,8 @@ from emu.code_object import CodeObject, load
 from emu.elf_header import ET_DYN, elf_type
 from emu.errors import CodeObjectError
 from emu.kernel_metadata import Kernel
-from gfx950.isa.mode_registers import MODE
-from gfx950.isa.operand_codes import EXEC, M0, VCC
 from gfx950.isa.text import listing
 from gfx950.lanes import LANES
-
-if TYPE_CHECKING:
-    from emu.numpy_machine import RunningWave
 
 Words = npt.NDArray[np.uint32]
 
@@ -224,23 +218,4 @@ def read_registers(data: bytes | npt.NDArray[np.uint8], layout: Layout) -> Regis
         mode=word["mode"],
         entry=word["entry_lo"] | word["entry_hi"] << 32,
         lds=raw[ROW * layout.first_lds : layout.nbytes],
-    )
-
-
-def registers_of(one: RunningWave, layout: Layout) -> Registers:
-    """The same registers of a wave on the numpy engine, for an observer."""
-    wave = one.wave
-    scalars = [int(word) for word in wave.sgprs]
-    return Registers(
-        reached=True,
-        vgprs=wave.vgprs[: layout.vgprs].copy(),
-        agprs=wave.vgprs[256 : 256 + layout.agprs].copy(),
-        sgprs=wave.sgprs[: layout.sgprs].copy(),
-        vcc=scalars[VCC] | scalars[VCC + 1] << 32,
-        exec=scalars[EXEC] | scalars[EXEC + 1] << 32,
-        m0=scalars[M0],
-        scc=int(wave.scc_bit),
-        mode=int(wave.hardware[MODE]),
-        entry=one.kernel.entry,
-        lds=wave.lds[: layout.lds].copy(),
     )

@@ -13,9 +13,11 @@ from llvm_tools import assembled, compiled, linked
 from emu.dispatch import RunOptions
 from emu.geometry import Geometry
 from emu.instrument import Point
-from emu.instrument_registers import Registers, layout_of, registers_of
+from emu.instrument_registers import Registers, layout_of
 from emu.instrument_run import Job, run
 from emu.observers import Observer
+from gfx950.isa.mode_registers import MODE
+from gfx950.isa.operand_codes import EXEC, M0, VCC
 
 C_SOURCE = """
 KERNEL loops(GLOBAL u32 *out, u32 n) {
@@ -240,6 +242,25 @@ def jobs() -> dict[str, Job]:
     full = {"next_free_vgpr": 280, "accum_offset": 256}
     made["crowded"] = Job(assembly_kernel("crowded", crowded(MATRICES), **full), "crowded", long, (one, 3))
     return made
+
+
+def registers_of(one, layout) -> Registers:
+    """The registers that a dump shows, of a wave on the numpy engine."""
+    wave = one.wave
+    scalars = [int(word) for word in wave.sgprs]
+    return Registers(
+        reached=True,
+        vgprs=wave.vgprs[: layout.vgprs].copy(),
+        agprs=wave.vgprs[256 : 256 + layout.agprs].copy(),
+        sgprs=wave.sgprs[: layout.sgprs].copy(),
+        vcc=scalars[VCC] | scalars[VCC + 1] << 32,
+        exec=scalars[EXEC] | scalars[EXEC + 1] << 32,
+        m0=scalars[M0],
+        scc=int(wave.scc_bit),
+        mode=int(wave.hardware[MODE]),
+        entry=one.kernel.entry,
+        lds=wave.lds[: layout.lds].copy(),
+    )
 
 
 @dataclass

@@ -126,7 +126,7 @@ class ArrayDiff:
 @dataclass(eq=False)
 class Comparison:
     """One subject on two engines. instructions: of the emulated run. seconds: wall time by engine. first_wrong,
-    registers: of `golden.first_wrong`, where they were asked for."""
+    registers: of `golden.first_wrong`, where they were asked for; not_inside: why there is none of these."""
 
     name: str
     engines: tuple[str, str]
@@ -138,6 +138,7 @@ class Comparison:
     seconds: dict[str, float] = field(default_factory=dict)
     first_wrong: FirstWrong | None = None
     registers: RegistersAt | None = None
+    not_inside: str = ""
 
     @property
     def good(self) -> bool:
@@ -206,7 +207,7 @@ class FileSubject:
 
     def _named(self, name: str) -> str:
         """The name of an argument that is given by its number."""
-        return self.names[int(name)] if name.isdecimal() and int(name) < len(self.names) else name
+        return dict(zip(map(str, range(len(self.names))), self.names, strict=True)).get(name, name)
 
     def _check_formats(self, written: Sequence[str]) -> None:
         for name, form in self.formats.items():

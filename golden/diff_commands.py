@@ -126,6 +126,7 @@ def diff(
     engines = _with_device(engines) if device else engines
     if page is not None:
         check_target(page)
+        _check_page(page, subject, more)
     subjects = _subjects(subject, cases, formats, "device" in engines or bisect or at is not None, more)
     described = describe_device(engines)  # without a device nothing needs to run
     with using(more["model"]):
@@ -138,6 +139,14 @@ def diff(
         click.echo(f"wrote {page}", err=True)
     _show(comparisons, found, engines, as_json)
     sys.exit(0 if all(c.good for c in comparisons) else 1)
+
+
+def _check_page(page: Path, subject: str, more: dict[str, Any]) -> None:
+    """Raises UsageError for a page that would replace what is read."""
+    texts: tuple[str, ...] = more["texts"]
+    for path in (subject, more["model"], *(text.partition(":")[0] for text in texts)):
+        if path and os.path.isfile(path) and page.exists() and page.samefile(path):
+            raise click.UsageError(f"--html {page} would replace {path}, which this command reads; give another name")
 
 
 def _compared(
@@ -158,12 +167,18 @@ def _compared(
 
 
 def _look_inside(subject: Subject, plan: Plan, found: Comparison, bisect: bool, at: tuple[int, int] | None) -> None:
+    from emu.errors import EmulatorError
+    from gfx950.hip import HipError
     from golden.first_wrong import At, find_first_wrong, registers_at
 
-    if bisect:
-        found.first_wrong = find_first_wrong(subject, plan, found)
-    if at is not None:
-        found.registers = registers_at(subject, plan, found, At(*at))
+    try:
+        if bisect:
+            found.first_wrong = find_first_wrong(subject, plan, found)
+        if at is not None:
+            found.registers = registers_at(subject, plan, found, At(*at))
+    except (EmulatorError, HipError, ValueError) as error:  # what was compared stands all the same
+        found.not_inside = str(error)
+        return
     if found.first_wrong is None and found.registers is None:
         click.echo(f"note: {found.name}: in the emulator nothing stores what differs: no wave to look into", err=True)
 

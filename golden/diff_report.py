@@ -55,6 +55,10 @@ def _wrapped(line: str) -> list[str]:
 
 def inside_lines(found: Comparison) -> Iterator[str]:
     """The first wrong instruction and the registers at a point, where they were looked for."""
+    if found.not_inside:
+        head, *more = found.not_inside.splitlines()
+        yield f"[first wrong] not found: {head}"
+        yield from (line.strip() for line in more)
     if found.first_wrong is not None:
         first = found.first_wrong
         yield f"[first wrong] {launch_text(first.launch)}"
@@ -256,6 +260,7 @@ def _comparison_document(found: Comparison) -> dict[str, Any]:
         "seconds": {engine: round(seconds, 3) for engine, seconds in found.seconds.items()},
         "first_wrong": _first_wrong_document(found),
         "registers": _registers_document(found),
+        "not_inside": found.not_inside or None,
         "outputs": [_array_document(array, found.engines) for array in found.arrays],
     }
 

@@ -39,6 +39,29 @@ def files(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
+# ---- what cannot be looked into --------------------------------------------------------------------------------------
+
+
+def test_a_point_that_is_no_instruction_s_does_not_lose_the_comparison(gfx950, folder):
+    with stand_in(faults=[fault()]):
+        code, out, err = gfx950("diff", *LAUNCH, "--registers", f"{ADD + 2:#x}", "--html", "report.html")
+    assert (code, err) == (1, "wrote report.html\n")
+    text = " ".join(out.split())
+    assert "[arg0] 16 of 1024 elements (f32) differ" in text
+    assert "[first wrong] not found: wave 0 of workgroup (0, 0, 0), which wrote the wrong element, does not run" in text
+    assert "to do: `gfx950 disasm` lists the instructions" in text
+    assert "does not run an instruction at offset" in (folder / "report.html").read_text()
+
+
+def test_a_device_that_fails_while_it_is_looked_into_does_not_lose_the_comparison(gfx950, folder):
+    with stand_in(faults=[fault()]) as chip:
+        chip.fail("hipModuleLoadData", 209, skip=1, times=-1)
+        code, out, _ = gfx950("diff", *LAUNCH, "--bisect", "--json")
+    found = json.loads(out)["comparisons"][0]
+    assert (code, found["outputs"][0]["differing"], found["first_wrong"]) == (1, 16, None)
+    assert found["not_inside"].startswith("hipModuleLoadData failed with 209")
+
+
 # ---- same, different -------------------------------------------------------------------------------------------------
 
 
@@ -188,6 +211,18 @@ def test_a_page_that_cannot_be_written_is_said_before_anything_runs(gfx950, fold
     code, out, err = gfx950("diff", *LAUNCH, "--engines", "host,numpy", "--html", "nowhere/report.html")
     assert (code, out) == (2, "")
     assert "there is no folder nowhere; make it first" in err
+
+
+@pytest.mark.parametrize("page", ["x.npy", "./k.hsaco", "m.json", "link.html"])
+def test_a_page_does_not_replace_what_is_read(gfx950, folder, page):
+    (folder / "m.json").write_text("{}")
+    (folder / "link.html").symlink_to("x.npy")
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    code, out, err = gfx950("diff", *LAUNCH, "--engines", "host,numpy", "--model", "m.json", "--html", page)
+    assert (code, out) == (2, "")
+    read = "x.npy" if page == "link.html" else page.removeprefix("./")
+    assert f"would replace {read}, which this command reads; give another name" in " ".join(err.split())
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
 def test_a_run_that_is_stopped_leaves_the_old_page(gfx950, folder):

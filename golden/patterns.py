@@ -290,9 +290,15 @@ def _both_nan(a: Array, b: Array, form: Format) -> NDArray[np.bool_]:
     return form.is_nan(a) & form.is_nan(b)
 
 
+def _magnitudes(a: Array, b: Array, form: Format) -> tuple[Array, Array]:
+    """Of each pair the smaller and the larger magnitude."""
+    magnitudes = a & form.magnitude_mask, b & form.magnitude_mask
+    return np.minimum(*magnitudes), np.maximum(*magnitudes)
+
+
 def _flushed(a: Array, b: Array, form: Format) -> NDArray[np.bool_]:
     """Whether one is subnormal where the other is a zero."""
-    low, high = (f(a & form.magnitude_mask, b & form.magnitude_mask) for f in (np.minimum, np.maximum))
+    low, high = _magnitudes(a, b, form)
     return np.asarray((low == 0) & (high < 1 << form.mantissa_bits) & form.signed)
 
 
@@ -312,7 +318,7 @@ def _saturated(a: Array, b: Array, form: Format) -> NDArray[np.bool_]:
     """Whether one is the largest number where the other is an infinity or a NaN, of one sign."""
     if not form.signed or form.max_code == form.magnitude_mask:
         return np.zeros(a.shape, bool)
-    low, high = (f(a & form.magnitude_mask, b & form.magnitude_mask) for f in (np.minimum, np.maximum))
+    low, high = _magnitudes(a, b, form)
     return np.asarray((low == form.max_code) & (high > form.max_code) & ((a ^ b) & form.sign_mask == 0))
 
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from gfx950.formats import FORMATS, Format, NanKind
 from gfx950.terminal import columns, wrap
-from golden.compare import PLAIN, Difference, compare, written
+from golden.compare import PLAIN, Difference, compare, index_text, written
 
 Codes = NDArray[np.unsignedinteger[Any]]
 Where: TypeAlias = Callable[[tuple[int, ...]], str]
@@ -136,8 +136,7 @@ def _report(difference: Difference, what: str, sides: tuple[str, str], element: 
 
 def difference_lines(difference: Difference, sides: tuple[str, str], element: str = "") -> Iterator[str]:
     """A difference in lines. sides: what b and a are called, in this order. element: in words, what differs first."""
-    at = difference.output + "".join(f"[{i}]" for i in difference.index)
-    yield f"first     {at}" + (f": {element}" if element else "")
+    yield f"first     {difference.output}{index_text(difference.index)}" + (f": {element}" if element else "")
     for side, shown in zip(sides, (difference.shown_b, difference.shown_a), strict=True):
         yield f"{side:<9} {shown}"
     if difference.ulps is not None:
@@ -164,9 +163,18 @@ def _wrapped(line: str) -> list[str]:
 def _element(difference: Difference, bits: Bits, where: Where | None) -> str:
     """What the first differing element is."""
     dimensions = len(bits.shape)
-    words = [where(difference.index[:dimensions])] if where is not None else []
+    words = [_words(where, difference.index[:dimensions])] if where is not None else []
     words += [_PARTS[i] for i in difference.index[dimensions:]]
     return ", ".join(word for word in words if word)
+
+
+def _words(where: Where, index: tuple[int, ...]) -> str:
+    """What `where` says of an element; an error of it does not hide the difference."""
+    try:
+        said = where(index)
+    except Exception as error:
+        return f"(where raised {type(error).__name__}: {error})"
+    return "" if said is None else str(said)
 
 
 # ---- what is compared ------------------------------------------------------------------------------------------------
@@ -223,7 +231,7 @@ def _format(stated: str | None, left: Bits, right: Bits, sides: tuple[str, str])
     size = 8 * right.codes.itemsize
     if stated is None:
         return FORMAT_OF.get(right.kind, f"u{size}")
-    if stated not in FORMATS and stated not in PLAIN:
+    if not isinstance(stated, str) or stated not in (*FORMATS, *PLAIN):
         raise ValueError(f"there is no format {stated!r}; there are {', '.join((*FORMATS, *PLAIN))}")
     wanted = int(stated[1:]) if stated in PLAIN else 8 * FORMATS[stated].code_dtype.itemsize
     for side, bits in zip(sides, (left, right), strict=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -87,6 +88,11 @@ def compare(
         if count > 1
         else "",
     )
+
+
+def index_text(index: Sequence[int]) -> str:
+    """`[2][3]`."""
+    return "".join(f"[{i}]" for i in index)
 
 
 def written(difference: Difference) -> Difference:

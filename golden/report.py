@@ -8,7 +8,7 @@ from typing import Any
 from gfx950.evidence import counted as counted_instructions
 from gfx950.terminal import wrap
 from golden.check import CaseResult, Finding, sides_of
-from golden.compare import Difference
+from golden.compare import Difference, index_text
 from golden.store import RecordedEvidence
 
 SHOWN = 8
@@ -35,7 +35,7 @@ def findings_lines(findings: Sequence[Finding]) -> Iterator[str]:
 
 
 def _difference_lines(finding: Finding, difference: Difference) -> Iterator[str]:
-    at = "".join(f"[{i}]" for i in difference.index)
+    at = index_text(difference.index)
     element = f": {finding.element}" if finding.element else ""
     yield f"first of {difference.count} of {difference.total}: {difference.output}{at}{element}"
     sides = sides_of(finding.kind)

@@ -15,6 +15,7 @@ from emu.dispatch import Watch
 from gfx950.evidence import counted as counted_instructions
 from gfx950.formats import FORMATS
 from gfx950.terminal import columns, wrap
+from golden.compare import index_text
 from golden.diff import ArrayDiff, Comparison, codes
 from golden.first_wrong import WrongLaunch
 from golden.provenance import Provenance
@@ -128,11 +129,6 @@ def sampled(array: ArrayDiff) -> str:
     if array.writers is None or array.writers.complete:
         return ""
     return f" (of {array.writers.wrong} differing elements asked for)"
-
-
-def index_text(index: Sequence[int]) -> str:
-    """`[2][3]`."""
-    return "".join(f"[{i}]" for i in index)
 
 
 def described(array: ArrayDiff, index: tuple[int, ...]) -> str:

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from gfx950.evidence import counted as counted_instructions
 from gfx950.lanes import LANES
+from golden.compare import index_text
 from golden.diff import ArrayDiff, Comparison
 from golden.diff_report import (
     described,
     first_rows,
-    index_text,
     inputs_text,
     inside_lines,
     sampled,

@@ -156,6 +156,20 @@ def test_the_whole_report():
     ]
 
 
+@pytest.mark.parametrize(
+    ("where", "words"),
+    [
+        (lambda i: {}[i], "o[0]: (where raised KeyError: (0,))"),
+        (lambda i: i[1], "o[0]: (where raised IndexError: tuple index out of range)"),
+        (lambda i: 7, "o[0]: 7"),
+        (lambda i: None, "o[0]"),
+    ],
+)
+def test_words_that_fail_do_not_hide_the_difference(where, words):
+    report = failure(np.float32([1]), np.float32([2]), name="o", where=where)
+    assert report.splitlines()[1] == f"  first     {words}"
+
+
 def test_the_pattern_is_of_what_became_of_the_expected():
     expected = np.arange(64, dtype=np.float32).reshape(8, 8)
     wrong = expected.copy()
@@ -211,6 +225,12 @@ def test_a_format_that_is_stated():
 def test_a_format_that_cannot_be(a, form, message):
     with pytest.raises(ValueError, match=message):
         assert_bits_equal(a, a, format=form)
+
+
+@pytest.mark.parametrize("form", [["f32"], 5, ""])
+def test_a_format_that_is_no_name(form):
+    with pytest.raises(ValueError, match=re.escape(f"there is no format {form!r}; there are f32")):
+        assert_bits_equal(np.float32([1]), np.float32([1]), format=form)
 
 
 def test_another_nan():

@@ -71,7 +71,7 @@ def compare(
     count = int(np.count_nonzero(differs))
     flat = int(differs.argmax())
     x, y = int(left.flat[flat]), int(right.flat[flat])
-    form = _format(format_name, left, right)
+    form = format_of(format_name, left, right)
     return Difference(
         output=output,
         index=tuple(int(i) for i in np.unravel_index(flat, a.shape)),
@@ -80,9 +80,9 @@ def compare(
         a=x,
         b=y,
         byte=flat * a.dtype.itemsize + _first_byte(x ^ y),
-        shown_a=_show(x, form, a.dtype.itemsize),
-        shown_b=_show(y, form, a.dtype.itemsize),
-        ulps=_ulps(x, y, form),
+        shown_a=code_text(x, form, a.dtype.itemsize),
+        shown_b=code_text(y, form, a.dtype.itemsize),
+        ulps=ulps_between(x, y, form),
         where=_where(differs) if count > 1 else "",
         pattern=pattern(Differing(left, right, differs, count, form, _before(output, before, left), sides))
         if count > 1
@@ -123,7 +123,7 @@ def _codes(output: str, array: Array) -> Array:
     return np.ascontiguousarray(array).view(f"u{size}")
 
 
-def _format(name: str, a: Array, b: Array) -> Format | None:
+def format_of(name: str, a: Array, b: Array) -> Format | None:
     """The format, when all elements are codes of it: bits beyond a narrow code differ too, but mean nothing in it."""
     form = FORMATS.get(name)
     if form is None or form.code_dtype != a.dtype:
@@ -137,11 +137,13 @@ def _first_byte(difference: int) -> int:
     return ((difference & -difference).bit_length() - 1) // 8
 
 
-def _show(code: int, form: Format | None, nbytes: int) -> str:
+def code_text(code: int, form: Format | None, nbytes: int) -> str:
+    """A code for people. nbytes: of an element."""
     return form.show(code) if form is not None else f"0x{code:0{2 * nbytes}x}  {code}"
 
 
-def _ulps(a: int, b: int, form: Format | None) -> int | None:
+def ulps_between(a: int, b: int, form: Format | None) -> int | None:
+    """How many representable values two codes are apart; None for NaNs and for plain numbers."""
     if form is None or form.is_nan([a, b]).any():
         return None
     return int(form.ulp_distance(a, b))

@@ -13,9 +13,8 @@ from emu.bisect import Finding
 from emu.bisect_compare import Difference
 from emu.dispatch import Watch
 from gfx950.evidence import counted as counted_instructions
-from gfx950.formats import FORMATS
 from gfx950.terminal import columns, wrap
-from golden.compare import index_text
+from golden.compare import code_text, format_of, index_text, ulps_between
 from golden.diff import ArrayDiff, Comparison, codes
 from golden.first_wrong import WrongLaunch
 from golden.provenance import Provenance
@@ -166,17 +165,11 @@ def first_rows(array: ArrayDiff, count: int) -> list[tuple[tuple[int, ...], str,
     """Of the first differing elements: index, both codes for people, and how many ulps apart (None for NaN, plain)."""
     at = array.differing[:count]
     left, right = codes(array.a)[at], codes(array.b)[at]
-    form = FORMATS.get(array.output.format)
-    fits = form is not None and form.code_dtype == left.dtype and not (int(max(left.max(), right.max())) >> form.bits)
+    form, size = format_of(array.output.format, left, right), left.dtype.itemsize
     rows: list[tuple[tuple[int, ...], str, str, int | None]] = []
-    for flat, x, y in zip(at, left, right, strict=True):
+    for flat, x, y in zip(at, map(int, left), map(int, right), strict=True):
         index = tuple(int(i) for i in np.unravel_index(flat, array.a.shape))
-        if form is None or not fits:
-            digits = 2 * left.dtype.itemsize
-            rows.append((index, f"0x{int(x):0{digits}x}  {int(x)}", f"0x{int(y):0{digits}x}  {int(y)}", None))
-            continue
-        ulps = None if form.is_nan([x, y]).any() else int(form.ulp_distance(x, y))
-        rows.append((index, form.show(int(x)), form.show(int(y)), ulps))
+        rows.append((index, code_text(x, form, size), code_text(y, form, size), ulps_between(x, y, form)))
     return rows
 
 

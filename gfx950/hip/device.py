@@ -49,6 +49,10 @@ class Hip:
     def _count(self) -> int:
         count = ctypes.c_int(0)
         status = self.library.hipGetDeviceCount(ctypes.byref(count))
+        if status:
+            self.library.hipGetLastError()  # as in `call`
+        if status in FATAL:  # an earlier kernel of this process: the device is there
+            raise HipError("hipGetDeviceCount", status, *self._words(status))
         if status or count.value < 1:
             raise NoDevice(
                 f"the HIP library sees no device ({self._words(status)[1]}); check the driver and HIP_VISIBLE_DEVICES",

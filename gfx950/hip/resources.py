@@ -71,7 +71,7 @@ class DeviceBuffer(_Owned):
     what = "the device buffer"
 
     def __init__(self, hip: Hip, nbytes: int) -> None:
-        if nbytes < 0:
+        if not 0 <= nbytes < 1 << 63:
             raise ValueError(f"a device buffer has no {nbytes} bytes")
         self.nbytes = nbytes
         super().__init__(hip, "hipMalloc", "hipFree", max(1, nbytes))

@@ -321,9 +321,10 @@ def test_copies_are_checked_before_hip_sees_them(chip, use, message):
         use(buffer)
 
 
-def test_a_negative_size(chip):
-    with pytest.raises(ValueError, match="a device buffer has no -1 bytes"):
-        chip[1].allocate(-1)
+@pytest.mark.parametrize("nbytes", [-1, 1 << 63, 1 << 64])
+def test_a_size_that_is_none(chip, nbytes):
+    with pytest.raises(ValueError, match=f"a device buffer has no {nbytes} bytes"):
+        chip[1].allocate(nbytes)
 
 
 def test_out_of_memory_says_what_was_asked_and_what_is_left():
@@ -531,6 +532,8 @@ def test_a_kernel_s_failure_shows_where_the_device_is_waited_for_with_its_name(c
         assert "4194304 bytes" in str(s.errors[0]) or "past the end of buffer" in str(s.errors[0])
         with pytest.raises(HipError, match="hipMemcpy failed with 700"):
             out.read()
+        with pytest.raises(HipError, match=r"^hipGetDeviceCount failed with 700 .*\n  this process's context .* is lost"):
+            Hip()
     assert s.leaks() == {}
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from emu.engines import ENGINES
+from emu.engines import ENGINES, ORDERS
 from emu.errors import CodeObjectError, EmulatorError
 from gfx950 import terminal
 from gfx950.evidence import LEVELS, Evidence, Rule
@@ -107,7 +107,8 @@ def disasm(code_object: str, name: str | None, sources: bool, as_json: bool) -> 
     metavar="N",
     help="Instructions of a wave's turn, or `barrier`: as far as it gets.",
 )
-@click.option("--seed", type=int, default=None, metavar="N", help="Turns of random length, 1 to the quantum.")
+@click.option("--seed", type=int, default=None, metavar="N", help="Turns of random length and in random order.")
+@click.option("--order", type=click.Choice(ORDERS), default=ORDERS[0], show_default=True, help="Of waves, workgroups.")
 @click.option("--model", metavar="NAME|FILE", help="Of arithmetic; `gfx950 models` lists them. Default: gfx950.")
 @click.option("--require", type=click.Choice(LEVELS), help="Refuse what rests on weaker rules (levels: see above).")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
@@ -125,6 +126,7 @@ def run(
     step_limit: int | None,
     quantum: int,
     seed: int | None,
+    order: str,
     model: str | None,
     require: str | None,
     as_json: bool,
@@ -164,7 +166,7 @@ def run(
     limit = step_limit or DEFAULT_STEP_LIMIT
     if require is not None and engine == "device":
         raise click.UsageError("--require is about the rules of this emulator; the bits of a device are its own")
-    options = RunOptions(engine=engine, threads=threads, model=model, quantum=quantum, seed=seed, step_limit=limit)
+    options = RunOptions(engine, threads, model, quantum=quantum, seed=seed, order=order, step_limit=limit)
     geometry = _geometry(grid, items, block)
     module = Device(options).load(code_object)
     kernel = module.code.kernel(kernel_name)

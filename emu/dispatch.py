@@ -15,14 +15,14 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast
 
 import numpy as np
 
 from emu import code_object
 from emu.arguments import Arguments, device_values
 from emu.code_object import CodeObject
-from emu.engines import ENGINES
+from emu.engines import ENGINES, ORDERS
 from emu.errors import LaunchError
 from emu.geometry import Geometry
 from emu.kernel_metadata import Kernel
@@ -84,16 +84,19 @@ class RunOptions:
 
     model: of arithmetic, as `gfx950.models.find_model` takes it, looked up once, here: a file that changes afterwards
     changes nothing. None for the one in force where the launch is made.
-    quantum: instructions before a wave's turn ends, TO_BARRIER for as far as it gets. seed: turns of random length, 1
-    to quantum, instead. watch: a range of device addresses whose last writer is reported. observers: of emu.observers,
-    for the numpy engine.
+    quantum: instructions before a wave's turn ends; TO_BARRIER, or the word "barrier", for as far as it gets. Each wave
+    has one turn in a round. order: of the turns in a round and of the starts of workgroups: "ascending" or "reversed",
+    the last one first. seed: turns of random length, 1 to quantum, instead, and the order drawn, anew in each round;
+    what a seed gives may change from version to version. Of workgroups, as many at a time change places as run at once.
+    watch: a range of device addresses whose last writer is reported. observers: of emu.observers, for the numpy engine.
     """
 
     engine: str = "host"
     threads: int = 1
     model: Model | str | PathLike[str] | None = None
-    quantum: int = DEFAULT_QUANTUM
+    quantum: int | Literal["barrier"] = DEFAULT_QUANTUM
     seed: int | None = None
+    order: str = "ascending"
     watch: tuple[int, int] | None = None
     step_limit: int = DEFAULT_STEP_LIMIT
     observers: tuple[Observer, ...] = ()
@@ -101,23 +104,30 @@ class RunOptions:
     def __post_init__(self) -> None:
         if self.engine not in ENGINES:
             raise LaunchError(f"there is no engine {self.engine!r}", expected=" or ".join(ENGINES))
+        if self.quantum == "barrier":
+            object.__setattr__(self, "quantum", TO_BARRIER)
         for name in ("threads", "quantum", "step_limit"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise LaunchError(f"{name} is {value!r}", expected="a whole number from 1 on")
+                more = ", or 'barrier' for as far as a wave gets" if name == "quantum" else ""
+                raise LaunchError(f"{name} is {value!r}", expected=f"a whole number from 1 on{more}")
         if self.model is not None:
             object.__setattr__(self, "model", self._found_model(self.model))
         if self.threads > LARGEST_THREADS:
             raise LaunchError(f"threads is {self.threads}", expected=f"at most {LARGEST_THREADS}, one for each core")
         _check_watch(self.watch)
         _check_observers(self.observers)
-        if self.seed is not None and (isinstance(self.seed, bool) or not isinstance(self.seed, int)):
-            raise LaunchError(f"seed is {self.seed!r}", expected="a whole number, or None for turns of equal length")
+        _check_order(self.order, self.seed)
         if self.observers and self.engine != "numpy":
             raise LaunchError(
                 f"observers see single instructions, which the {self.engine} engine does not offer",
                 expected="engine='numpy' with observers",
             )
+
+    @property
+    def longest_turn(self) -> int:
+        """The quantum as a number of instructions."""
+        return cast(int, self.quantum)
 
     def _found_model(self, model: Model | str | PathLike[str]) -> Model:
         try:
@@ -127,6 +137,15 @@ class RunOptions:
         if self.engine == "device" and found.digest != DEFAULT.digest:
             raise LaunchError(f"model {found.name!r} on a device", expected="no model: a device has its own arithmetic")
         return found
+
+
+def _check_order(order: object, seed: object) -> None:
+    if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
+        raise LaunchError(f"seed is {seed!r}", expected="a whole number, or None for turns of equal length")
+    if order not in ORDERS:
+        raise LaunchError(f"order is {order!r}", expected=" or ".join(map(repr, ORDERS)))
+    if seed is not None and order != "ascending":
+        raise LaunchError(f"order is {order!r} and seed is {seed}", expected="one of the two: a seed draws the order")
 
 
 def _check_observers(observers: object) -> None:
@@ -154,7 +173,7 @@ class Machine(Protocol):
     """Runs the workgroups of a prepared launch."""
 
     def run(self, launch: Launch, options: RunOptions) -> RunReport:
-        """Runs them all in ascending order of their ids."""
+        """Runs them all, in the order of the options."""
         ...
 
 
@@ -213,7 +232,7 @@ class Module:
 
     def machine(self, kernel: Kernel, options: RunOptions) -> Machine:
         """The machine that runs one kernel with these options under the model in force, made once."""
-        longest = min(options.quantum, DEFAULT_QUANTUM if options.seed is None else RANDOM_BLOCK)
+        longest = min(options.longest_turn, DEFAULT_QUANTUM if options.seed is None else RANDOM_BLOCK)
         longest = longest if options.engine == "host" else 0
         key = (kernel.name, options.engine, longest, in_force().body_digest)
         with self._lock:

@@ -12,8 +12,9 @@ from emu.host_layout import (
     END,
     KIND_SHIFT,
     LEFT,
-    NEXT_WAVE,
+    ORDER,
     PC,
+    PLACE,
     RANDOM,
     RUN,
     RUNNING,
@@ -26,7 +27,7 @@ from emu.host_layout import (
     WAVE,
     WAVE_BYTES,
 )
-from emu.schedule import RANDOM_STEPS
+from emu.schedule import DRAW_SHIFT, PLACE_BITS, RANDOM_STEPS
 from gfx950.isa.operand_codes import EXEC
 
 
@@ -35,19 +36,41 @@ def _context(*words: tuple[str, int]) -> str:
 
 
 def _random_turn() -> str:
-    """The next turn's length, 1 .. %quantum, by the generator of emu.schedule.next_random."""
+    """The next turn's length, 1 .. %quantum, and its wave, as emu.schedule.Turns draws them."""
     lines, last = [], "%random"
     for i, (direction, amount) in enumerate(RANDOM_STEPS):
         lines += [f"  %shifted.{i} = {direction} i64 {last}, {amount}", f"  %mixed.{i} = xor i64 {last}, %shifted.{i}"]
         last = f"%mixed.{i}"
     lines += [f"  store i64 {last}, ptr %random.at", f"  %drawn = urem i64 {last}, %quantum"]
-    return "\n".join([*lines, "  %turn.next = add i64 %drawn, 1", "  store i64 %turn.next, ptr %turn.at"])
+    return "\n".join(
+        [
+            *lines,
+            "  %turn.next = add i64 %drawn, 1",
+            "  store i64 %turn.next, ptr %turn.at",
+            "  %others = sub i64 %count, %place.next",
+            f"  %high = lshr i64 {last}, {DRAW_SHIFT}",
+            "  %ahead = urem i64 %high, %others",
+            "  %there = add i64 %place.next, %ahead",
+            f"  %here.bits = mul i64 %place.next, {PLACE_BITS}",
+            f"  %there.bits = mul i64 %there, {PLACE_BITS}",
+            "  %wave.here = lshr i64 %order, %here.bits",
+            "  %wave.there = lshr i64 %order, %there.bits",
+            "  %unlike.all = xor i64 %wave.here, %wave.there",
+            f"  %unlike = and i64 %unlike.all, {(1 << PLACE_BITS) - 1}",
+            "  %change.here = shl i64 %unlike, %here.bits",
+            "  %change.there = shl i64 %unlike, %there.bits",
+            "  %change = or i64 %change.here, %change.there",
+            "  %order.next = xor i64 %order, %change",
+            "  store i64 %order.next, ptr %order.at",
+        ]
+    )
 
 
 _places = _context(
     ("turn", TURN),
     ("random", RANDOM),
-    ("next", NEXT_WAVE),
+    ("place", PLACE),
+    ("order", ORDER),
     ("spent", SPENT),
     ("left", LEFT),
     ("running", RUNNING),
@@ -64,7 +87,11 @@ entry:
 {_places}
   br label %wave
 wave:
-  %w = load i64, ptr %next.at
+  %place = load i64, ptr %place.at
+  %order = load i64, ptr %order.at
+  %place.bits = mul i64 %place, {PLACE_BITS}
+  %order.rest = lshr i64 %order, %place.bits
+  %w = and i64 %order.rest, {(1 << PLACE_BITS) - 1}
   store i64 %w, ptr %wave.at
   %offset = mul i64 %w, {WAVE_BYTES}
   %self = getelementptr i8, ptr %waves, i64 %offset
@@ -97,8 +124,8 @@ lookup:
   %exec = load i64, ptr %exec.at
   %is.full = icmp eq i64 %exec, -1
   %half = select i1 %is.full, i64 0, i64 %bytes
-  %place = add i64 %rel, %half
-  %entry.offset = shl i64 %place, 1
+  %slot.byte = add i64 %rel, %half
+  %entry.offset = shl i64 %slot.byte, 1
   %slot = getelementptr i8, ptr %tables, i64 %entry.offset
   %function = load ptr, ptr %slot
   %missing = icmp eq ptr %function, null
@@ -149,6 +176,10 @@ wave.done:
   store i64 %running.next, ptr %running.at
   store i64 %waiting.next, ptr %waiting.at
   store i64 0, ptr %spent.at
+  %following = add i64 %place, 1
+  %more.waves = icmp ult i64 %following, %count
+  %place.next = select i1 %more.waves, i64 %following, i64 0
+  store i64 %place.next, ptr %place.at
   %random = load i64, ptr %random.at
   %is.random = icmp ne i64 %random, 0
   br i1 %is.random, label %draw, label %next.wave
@@ -156,12 +187,8 @@ draw:
 {_random_turn()}
   br label %next.wave
 next.wave:
-  %w.next = add i64 %w, 1
-  store i64 %w.next, ptr %next.at
-  %more.waves = icmp ult i64 %w.next, %count
   br i1 %more.waves, label %wave, label %round.end
 round.end:
-  store i64 0, ptr %next.at
   store i64 0, ptr %running.at
   store i64 0, ptr %waiting.at
   %some.run = icmp ne i64 %running.next, 0

@@ -32,13 +32,14 @@ KIND_SHIFT = 60
 LDS, LDS_BYTES, TABLE = range(3)
 FAULT_LANE, FAULT_ADDRESS, FAULT_BYTES, FAULT_KIND, FAULT_LANES = range(3, 8)
 WATCH_LOW, WATCH_HIGH, WATCH_PC, WATCH_LANE, WATCH_SEEN, WATCH_WAVE = range(8, 14)
-# The driver's own: the wave that runs, then its place in the schedule. LEFT: instructions it may still run.
-WAVE, NEXT_WAVE, SPENT, LEFT, RUNNING, WAITING = range(14, 20)
+# The driver's own: the wave that runs, then the place of its turn in the round. LEFT: instructions it may still run.
+WAVE, PLACE, SPENT, LEFT, RUNNING, WAITING = range(14, 20)
 # The tables by mode key; how many instructions polled; how often global memory was changed; instructions of the turn
 # that runs; the state of a random schedule, else 0.
 MODE_TABLES, POLLS, CHANGES, TURN, RANDOM = range(20, 25)
 OWN_LDS, OWN_SCRATCH = 25, 26  # the regions of memory that only the workgroup itself sees
-CONTEXT_WORDS = OWN_SCRATCH + 1
+ORDER = 27  # the waves of the round by place (see emu.schedule.Turns)
+CONTEXT_WORDS = ORDER + 1
 MODE_KEYS = 1 << 13
 
 # A load to LDS on its way: its number among those that vmcnt counts, EXEC, bytes a lane, addresses, data; in bytes.

@@ -36,7 +36,7 @@ from emu.numpy_memory import SCALAR_LOAD, unaligned
 from emu.register_checks import AGPR, SCALAR_REGISTERS
 from emu.registers import HARDWARE_REGISTERS
 from emu.resident import Snapshot, Windows, aligned
-from emu.schedule import Workgroups, first_random, standing
+from emu.schedule import Turns, Workgroups, standing, starts
 from emu.state import LATE_ENTRIES
 from emu.translate import function_name, module_text
 from emu.wave_start import WaveState, waves, workgroup_id_sgprs
@@ -170,7 +170,7 @@ class HostMachine:
     # ---- running --------------------------------------------------------------------------------------------------
 
     def run(self, launch: Launch, options: RunOptions) -> RunReport:
-        """Runs all workgroups, `options.threads` at once. An error is that of the first workgroup in launch order."""
+        """Runs all workgroups, `options.threads` at once. An error is that of the workgroup that started first."""
         report, watched = RunReport(), -1
 
         def finished(one: HostWorkgroup) -> None:
@@ -181,7 +181,7 @@ class HostMachine:
             if watch is not None and one.number > watched:
                 report.watch, watched = watch, one.number
 
-        ids = launch.geometry.workgroup_ids()
+        ids = starts(launch.geometry.workgroup_ids(), residents(launch), options.order, options.seed)
         make = functools.partial(HostWorkgroup, self, launch, options)
         Workgroups(ids, residents(launch), make, finished, FIRST_SLICE).run(options.threads)
         return report
@@ -200,7 +200,7 @@ class HostWorkgroup:
         self.scratch = aligned(layout.SCRATCH_BYTES)
         self.late = aligned(count * LATE_ENTRIES * layout.LATE_BYTES)
         self.snapshot = Snapshot()
-        self.quantum = min(options.quantum, TO_BARRIER)
+        self.quantum = min(options.longest_turn, TO_BARRIER)
         self.instructions, self.done = 0, True
         self.starts: dict[Dimensions, tuple[Any, Any]] = {}  # by the workgroup's size
         self.id_sgprs = workgroup_id_sgprs(launch.kernel.descriptor)
@@ -219,7 +219,7 @@ class HostWorkgroup:
 
     def begin(self, number: int, workgroup: Dimensions) -> None:
         """Takes up a workgroup at its first instruction."""
-        self.number, self.workgroup, self.instructions, self.done = number, workgroup, 0, False
+        self.number, self.workgroup, self.instructions = number, workgroup, 0
         size = self.launch.geometry.size_of(workgroup)
         if size not in self.starts:
             self.starts[size] = self._start(workgroup)
@@ -234,7 +234,10 @@ class HostWorkgroup:
         self.windows.clear()
         self.snapshot = Snapshot()
         self.context[:] = self.first_context
-        self.context[layout.RANDOM] = first_random(self.options.seed, number)
+        turns = Turns.first(self.count, self.quantum, self.options.order, self.options.seed, number)
+        self.context[layout.ORDER], self.context[layout.RANDOM] = turns.order, turns.random
+        self.context[layout.TURN] = turns.length
+        self.done = False  # last: other threads ask what has begun where it stands
 
     def _start(self, workgroup: Dimensions) -> tuple[Any, Any]:
         """v0 and all that follows the vector registers, as bytes, of the waves of a workgroup of this one's size."""
@@ -267,7 +270,6 @@ class HostWorkgroup:
         context[layout.LDS_BYTES] = self.launch.lds_granted
         context[layout.TABLE] = self.machine.memory.table.ctypes.data
         context[layout.MODE_TABLES] = self.machine.sets.ctypes.data
-        context[layout.TURN] = self.quantum
         context[layout.OWN_LDS], context[layout.OWN_SCRATCH] = self.windows.regions
         if self.options.watch is not None:
             context[layout.WATCH_LOW], context[layout.WATCH_HIGH] = self.options.watch

@@ -18,7 +18,7 @@ from emu.launch import Launch, residents
 from emu.memory import Memory
 from emu.register_checks import UnsupportedForm
 from emu.resident import Snapshot, Windows
-from emu.schedule import Workgroups, first_random, next_random, standing
+from emu.schedule import Turns, Workgroups, standing, starts
 from emu.state import Transfer
 from emu.wave import Wave
 from emu.wave_start import WaveState, waves
@@ -53,13 +53,13 @@ class NumpyMachine:
         self.decoded: dict[int, Decoded] = {}
 
     def run(self, launch: Launch, options: RunOptions) -> RunReport:
-        """Runs all workgroups in ascending order."""
+        """Runs all workgroups, one after the other as far as they do not wait."""
         report = RunReport()
 
         def finished(one: NumpyWorkgroup) -> None:
             report.workgroups += 1
 
-        ids = launch.geometry.workgroup_ids()
+        ids = starts(launch.geometry.workgroup_ids(), residents(launch), options.order, options.seed)
         make = functools.partial(NumpyWorkgroup, self, launch, options, report)
         Workgroups(ids, residents(launch), make, finished, FIRST_SLICE, SLOWNESS).run(threads=1)
         return report
@@ -137,10 +137,8 @@ class NumpyWorkgroup:
         self.windows = Windows(machine.memory, launch, np.zeros(launch.lds_granted, dtype=np.uint8), count)
         self.number = -1
         self.running: list[RunningWave] = []
-        self.turn = 0  # whose turn it is, and how much of it is used
-        self.used = 0
-        self.length = options.quantum
-        self.random = 0  # the state of a random schedule
+        self.turns = Turns(count, 0, 0, 0)  # of no workgroup yet
+        self.used = 0  # of the turn
         self.instructions = 0
         self.snapshot = Snapshot()
 
@@ -150,11 +148,15 @@ class NumpyWorkgroup:
 
     def begin(self, number: int, workgroup: Dimensions) -> None:
         """Takes up a workgroup at its first instruction."""
-        self.number, self.turn, self.used, self.instructions, self.snapshot = number, 0, 0, 0, Snapshot()
-        self.random, self.length = first_random(self.options.seed, number), self.options.quantum
+        self.number, self.used, self.instructions, self.snapshot = number, 0, 0, Snapshot()
         self.windows.clear()
         states = waves(self.launch, workgroup, self.windows.wave_scratch)
         self.running = [self._start(state, workgroup) for state in states]
+        self.turns = self._first_turns()
+
+    def _first_turns(self) -> Turns:
+        chosen = self.options
+        return Turns.first(len(self.running), chosen.longest_turn, chosen.order, chosen.seed, self.number)
 
     def _start(self, state: WaveState, workgroup: Dimensions) -> RunningWave:
         wave = Wave(self.windows.lds, self.machine.memory, Mode.from_bits(int(state.hardware[MODE])))
@@ -187,8 +189,8 @@ class NumpyWorkgroup:
         limit = self.options.step_limit
         last = self.instructions + budget
         while not self.done and self.instructions < last:
-            one = self.running[self.turn]
-            if one.status == "run" and self.used < self.length:
+            one = self.running[self.turns.wave]
+            if one.status == "run" and self.used < self.turns.length:
                 self.machine.step(one, self.options, self.report)
                 self.used += 1
                 self.instructions += 1
@@ -199,11 +201,9 @@ class NumpyWorkgroup:
 
     def _next_turn(self) -> None:
         """The next wave's turn; after the last one's, a barrier opens when nobody runs."""
-        self.turn, self.used = (self.turn + 1) % len(self.running), 0
-        if self.random:
-            self.random = next_random(self.random)
-            self.length = 1 + self.random % self.options.quantum
-        if self.turn == 0 and all(one.status != "run" for one in self.running):
+        self.turns.advance()
+        self.used = 0
+        if self.turns.place == 0 and all(one.status != "run" for one in self.running):
             for one in self.running:
                 one.status = "run" if one.status == "barrier" else one.status
 

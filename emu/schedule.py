@@ -1,4 +1,5 @@
-"""Which workgroup runs next: they start in ascending order, and all that the chip would hold at once make progress.
+"""Which workgroup and which wave run next. Workgroups start in ascending order, and all that the chip would hold at
+once make progress; the waves of each take turns in rounds. On demand the last ones come first, or a seed draws them.
 
 A workgroup runs to its end in one go unless it seems to wait for others: then it is set aside and its turn comes again.
 A launch in which everybody waits and memory stays as it is ends with a report. The schedule never changes the bits of a
@@ -12,6 +13,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
+from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Generic, Protocol, TypeVar
 
 from emu.errors import EmulatorError, NoProgress
@@ -24,20 +27,86 @@ PATIENCE = 1 << 28  # instructions of nothing but waiting before a launch is giv
 ROUNDS = 8  # but never before every workgroup has had so many turns
 GRACE = 1 << 20  # what a waiting workgroup may still take after another has failed
 
-
+PLACE_BITS = 4  # of a wave's number in a packed order: a workgroup has at most 16 waves
+DRAW_SHIFT = 32  # the bits of a random state that draw a wave are other ones than those that draw a short turn
 RANDOM_STEPS = (("shl", 13), ("lshr", 7), ("shl", 17))  # Marsaglia's xorshift64
 
 
 def first_random(seed: int | None, number: int) -> int:
-    """The state of a random schedule when workgroup `number` begins, never 0; 0 where there is no seed."""
+    """The state of a random schedule before the workgroup that begins as `number` does, never 0; 0 without a seed."""
     return 0 if seed is None else (seed * 0x9E3779B97F4A7C15 + (number + 1) * 0xD1B54A32D192ED03) % (1 << 64) | 1
 
 
 def next_random(state: int) -> int:
-    """The state after `state`; a turn has 1 + state modulo quantum instructions."""
+    """The state after `state`."""
     for direction, amount in RANDOM_STEPS:
         state ^= (state << amount if direction == "shl" else state >> amount) & (1 << 64) - 1
     return state
+
+
+@dataclass
+class Turns:
+    """Whose turn it is in a workgroup: in each round each of its `count` waves has one. The host engine's driver goes
+    on from what `first` returns as `advance` does.
+
+    quantum: instructions of the longest turn. order: the waves of the round by place, PLACE_BITS each, the first one
+    lowest. length: of the turn, in instructions. random: the state of a random schedule, else 0. place: of the turn, in
+    the round.
+    """
+
+    count: int
+    quantum: int
+    order: int
+    length: int
+    random: int = 0
+    place: int = 0
+
+    @staticmethod
+    def first(count: int, quantum: int, order: str, seed: int | None, number: int) -> Turns:
+        """The first turn in the workgroup that begins as `number` does. order: one of `emu.engines.ORDERS`."""
+        waves = range(count) if order == "ascending" else range(count - 1, -1, -1)
+        packed = sum(wave << PLACE_BITS * place for place, wave in enumerate(waves))
+        turns = Turns(count, quantum, packed, quantum, first_random(seed, number))
+        turns._draw()
+        return turns
+
+    @property
+    def wave(self) -> int:
+        """The wave whose turn it is."""
+        return self.order >> PLACE_BITS * self.place & (1 << PLACE_BITS) - 1
+
+    def advance(self) -> None:
+        """Goes on to the next turn; after a round's last one comes place 0."""
+        self.place = (self.place + 1) % self.count
+        self._draw()
+
+    def _draw(self) -> None:
+        """Under a seed: how long the turn is, and which of the waves that have none yet in this round has it."""
+        if not self.random:
+            return
+        self.random = next_random(self.random)
+        self.length = 1 + self.random % self.quantum
+        drawn = self.place + (self.random >> DRAW_SHIFT) % (self.count - self.place)
+        here, there = PLACE_BITS * self.place, PLACE_BITS * drawn
+        unlike = (self.order >> here ^ self.order >> there) & (1 << PLACE_BITS) - 1
+        self.order ^= unlike << here | unlike << there
+
+
+def starts(ids: Iterator[Dimensions], limit: int, order: str, seed: int | None) -> Iterator[Dimensions]:
+    """The workgroups in the order of their starts. order: one of `emu.engines.ORDERS`.
+
+    Reversed or drawn are as many at a time as run at once: a workgroup may wait for those before it, which then come to
+    run without it.
+    """
+    random = first_random(seed, -1)
+    while batch := list(islice(ids, 1 if order == "ascending" and seed is None else limit)):
+        if order == "reversed":
+            batch.reverse()
+        for place in range(len(batch)) if random else ():
+            random = next_random(random)
+            drawn = place + (random >> DRAW_SHIFT) % (len(batch) - place)
+            batch[place], batch[drawn] = batch[drawn], batch[place]
+        yield from batch
 
 
 class Resident(Protocol):
@@ -46,7 +115,7 @@ class Resident(Protocol):
     instructions, polls, changes: run so far, how many of them were `polls`, how often memory was changed.
     """
 
-    number: int
+    number: int  # of its start, from 0 on
 
     @property
     def done(self) -> bool:
@@ -97,15 +166,16 @@ def standing(first: Mapping[str, Any], text: str, live: int, waiting: int) -> st
 
 
 R = TypeVar("R", bound=Resident)
-Fresh = tuple[int, Dimensions]  # a workgroup's number and id
+Fresh = tuple[int, Dimensions]  # the number of a workgroup's start, and its id
 
 
 class Workgroups(Generic[R]):
     """The workgroups of a launch, run on threads.
 
-    limit: how many may have started and not ended. first_slice: instructions of a workgroup before the first look for
-    signs of waiting; then twice that, and so on. slowness: how many times slower than the host engine instructions are:
-    as much less there is of them in the longest slice, before a launch is given up, and of what follows a failure.
+    ids: in the order of their starts. limit: how many may have started and not ended. first_slice: instructions of a
+    workgroup before the first look for signs of waiting; then twice that, and so on. slowness: how many times slower
+    than the host engine instructions are: as much less there is of them in the longest slice, before a launch is given
+    up, and of what follows a failure.
     """
 
     def __init__(
@@ -136,7 +206,7 @@ class Workgroups(Generic[R]):
         self.aborted = False
 
     def run(self, threads: int) -> None:
-        """Runs all, then releases them. Raises the error of the first workgroup in launch order, or NoProgress."""
+        """Runs all, then releases them. Raises the error of the workgroup that started first, or NoProgress."""
         try:
             self._run_all(threads)
         finally:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from golden.provenance import Provenance
 
 LAUNCH = ("kernel_name", "grid", "items", "block", "texts", "dynamic_lds", "hidden")
-SCHEDULE = ("threads", "step_limit", "quantum", "seed", "model")
+SCHEDULE = ("threads", "step_limit", "quantum", "seed", "order", "model")
 """Parameters of `gfx950 run` that this command takes as they are: of the launch of a file, and of the emulator."""
 
 
@@ -206,7 +206,7 @@ def _with_device(engines: tuple[str, str]) -> tuple[str, str]:
 def _options(more: dict[str, Any]) -> Any:
     from emu.dispatch import DEFAULT_STEP_LIMIT, RunOptions
 
-    chosen = {name: more[name] for name in ("quantum", "seed", "model", "threads")}
+    chosen = {name: more[name] for name in ("quantum", "seed", "order", "model", "threads")}
     return RunOptions(step_limit=more["step_limit"] or DEFAULT_STEP_LIMIT, **chosen)
 
 

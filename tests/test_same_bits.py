@@ -16,7 +16,10 @@ WAYS = (
     RunOptions(threads=2),
     RunOptions(quantum=1),
     RunOptions(quantum=TO_BARRIER),
+    RunOptions(order="reversed", quantum=TO_BARRIER),
+    RunOptions(order="reversed"),
     RunOptions(seed=11),
+    RunOptions(seed=12, quantum=TO_BARRIER),
 )
 QUICK = ("n_queens", "double_basics", "primes", "three_operands", "siphash", "recursion", "switches")
 ON_NUMPY = 24  # work-items there

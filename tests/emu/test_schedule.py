@@ -1,5 +1,7 @@
 """Progress of workgroups that wait for each other, launches that make none, and loads to LDS that land late."""
 
+import itertools
+
 import numpy as np
 import pytest
 from kernel_builds import assemble_kernel, compile_c
@@ -280,28 +282,144 @@ def race(engine, **options):
 
 def test_the_schedule_is_a_parameter_and_the_same_each_time():
     kinds = [{"quantum": q} for q in (1, 8, 32, TO_BARRIER)] + [{"seed": s} for s in range(6)]
+    kinds += [{"quantum": q, "order": "reversed"} for q in (1, 8, 32, TO_BARRIER)]
     found = [race("host", **kind) for kind in kinds]
     assert found == [race("host", **kind) for kind in kinds]
     assert len(set(found[:4])) > 2
-    assert len(set(found[4:])) > 3
+    assert len(set(found[4:10])) > 3
+    assert not set(found[:4]) & set(found[10:])
 
 
 @pytest.mark.parametrize("quantum", [1, TO_BARRIER])
-def test_both_engines_take_turns_alike_where_blocks_are_no_limit(quantum):
-    assert race("host", quantum=quantum) == race("numpy", quantum=quantum)
+@pytest.mark.parametrize("order", [{}, {"order": "reversed"}, *({"seed": s} for s in range(8))], ids=str)
+def test_both_engines_take_turns_alike_where_blocks_are_no_limit(quantum, order):
+    assert race("host", quantum=quantum, **order) == race("numpy", quantum=quantum, **order)
+
+
+def one_after_the_other(waves):
+    """What is left where each wave runs as far as its barrier."""
+    value = 0
+    for wave in waves:
+        for _ in range(20):
+            value = (value * 3 + wave) % (1 << 32)
+    return value
 
 
 def test_waves_that_run_to_their_barrier_run_one_after_the_other():
-    value = 0
-    for wave in range(4):
-        for _ in range(20):
-            value = (value * 3 + wave) % (1 << 32)
-    assert race("host", quantum=TO_BARRIER) == value
+    assert race("host", quantum="barrier") == one_after_the_other(range(4))
+    assert race("host", quantum="barrier", order="reversed") == one_after_the_other([3, 2, 1, 0])
 
 
-def test_a_seed_must_be_a_number():
+def test_a_seed_lets_any_wave_go_first_and_next():
+    orders = {one_after_the_other(waves): waves for waves in itertools.permutations(range(4))}
+    found = [orders.get(race("host", quantum=TO_BARRIER, seed=seed)) for seed in range(120)]
+    assert {waves for waves in found if waves} == set(orders.values())
+
+
+def test_without_a_seed_the_first_wave_goes_on_being_first():
+    assert {q: race("host", quantum=q) for q in (1, TO_BARRIER)} == {1: 935209304, TO_BARRIER: 3320511664}
+    assert [race("numpy", quantum=q) for q in (8, 32)] == [935209304, 1192935905]
+
+
+def turns_of(count, rounds, **chosen):
+    turns = schedule.Turns.first(count, **{"quantum": 5, "order": "ascending", "seed": None, "number": 3, **chosen})
+    for _ in range(rounds * count):
+        yield turns.wave, turns.length
+        turns.advance()
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7, 16])
+@pytest.mark.parametrize("chosen", [{}, {"order": "reversed"}, {"seed": 0}, {"seed": -5}], ids=str)
+def test_each_wave_has_one_turn_in_each_round(count, chosen):
+    taken = list(turns_of(count, 40, **chosen))
+    rounds = [[wave for wave, _ in taken[at : at + count]] for at in range(0, len(taken), count)]
+    assert all(sorted(one) == list(range(count)) for one in rounds)
+    if "seed" in chosen:
+        assert {length for _, length in taken} == {1, 2, 3, 4, 5}
+        assert {one[0] for one in rounds} == {one[-1] for one in rounds} == set(range(count)) or count == 16
+    else:
+        assert {length for _, length in taken} == {5}
+        assert rounds == [list(range(count))[:: -1 if chosen else 1]] * 40
+
+
+def test_workgroups_change_places_with_those_that_run_at_once():
+    ids = [(n, 0, 0) for n in range(10)]
+
+    def started(order="ascending", seed=None):
+        return [n for n, _, _ in schedule.starts(iter(ids), 4, order, seed)]
+
+    assert started() == list(range(10))
+    assert started("reversed") == [3, 2, 1, 0, 7, 6, 5, 4, 9, 8]
+    drawn = {tuple(started(seed=seed)) for seed in range(20)}
+    assert len(drawn) == 20
+    assert all(sorted(d[:4]) == [0, 1, 2, 3] and sorted(d[8:]) == [8, 9] for d in drawn)
+
+
+OTHERS = [
+    {"order": "reversed"},
+    {"order": "reversed", "quantum": 1 << 11},
+    {"seed": 1},
+    {"seed": 2, "quantum": 1 << 11},
+]
+SPIN = """
+#define LOAD(p) __atomic_load_n(p, __ATOMIC_ACQUIRE)
+KERNEL chain(GLOBAL u32* done) {
+    u32 wave = ITEM / 64, from = wave ? wave - 1 : ITEMS / 64 - 1;
+    for (u32 round = 1; round <= 3; round++) {
+        while (LOAD(done + from) < (wave ? round : round - 1)) {}
+        if (ITEM % 64 == 0) __atomic_store_n(done + wave, round, __ATOMIC_RELEASE);
+    }
+}
+KERNEL after_the_one_before(GLOBAL u32* flags) {
+    if (GROUP) while (!LOAD(flags + GROUP - 1)) {}
+    __atomic_store_n(flags + GROUP, 1, __ATOMIC_RELEASE);
+}
+KERNEL last_group(GLOBAL u32* out) { out[0] = GROUP; }
+"""
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("order", OTHERS, ids=str)
+def test_waves_and_workgroups_that_wait_for_others_make_progress_in_any_order(engine, order):
+    module = Device(RunOptions(engine=engine, **order)).load(compile_c(SPIN))
+    done = np.zeros(4, np.uint32)
+    module["chain"][1, 256](done)
+    assert done.tolist() == [3, 3, 3, 3]
+    flags = np.zeros(10, np.uint32)
+    module["after_the_one_before"][10, 64](flags)
+    assert flags.all()
+
+
+@pytest.mark.parametrize("order", OTHERS, ids=str)
+def test_a_workgroup_may_wait_for_one_that_started_before_in_a_grid_larger_than_the_chip(order, monkeypatch):
+    monkeypatch.setattr("emu.host_machine.residents", lambda launch: 4)
+    flags = np.zeros(30, np.uint32)
+    Device(RunOptions(**order)).load(compile_c(SPIN))["after_the_one_before"][30, 64](flags)
+    assert flags.all()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_last_workgroup_comes_first_and_the_watch_names_who_stored_last(engine):
+    out = np.full(1, 9, np.uint32)
+    kernel = Device(RunOptions(engine=engine, order="reversed")).load(compile_c(SPIN))["last_group"]
+    report = kernel[5, 64](out, watch=(out, 0))
+    assert out[0] == 0
+    assert report.watch.workgroup == (0, 0, 0)
+
+
+def test_a_seed_must_be_a_number_and_an_order_one_there_is():
     with pytest.raises(LaunchError, match="seed is 'x'"):
         RunOptions(seed="x")
+    with pytest.raises(LaunchError, match=r"(?s)order is 'descending'.*'ascending' or 'reversed'"):
+        RunOptions(order="descending")
+    with pytest.raises(LaunchError, match=r"(?s)order is 'reversed' and seed is 0.*one of the two"):
+        RunOptions(order="reversed", seed=0)
+
+
+def test_a_quantum_may_be_the_word_of_the_command_line():
+    assert RunOptions(quantum="barrier") == RunOptions(quantum=TO_BARRIER)
+    with pytest.raises(LaunchError, match=r"(?s)quantum is 'end'.*a whole number from 1 on, or 'barrier'"):
+        RunOptions(quantum="end")
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -33,6 +33,17 @@ KERNEL race(GLOBAL u32 *out) {
   BARRIER();
   if (ITEM == 0) out[0] = last[0];
 }
+KERNEL exchange(GLOBAL u32 *x, GLOBAL u32 *s, GLOBAL u32 *y) {
+  s[ITEM] = x[ITEM];
+  y[ITEM] = s[(ITEM + 64) % ITEMS];
+}
+KERNEL last_wave(GLOBAL u32 *out) { out[0] = ITEM / 64; }
+KERNEL last_group(GLOBAL u32 *out) { out[0] = GROUP; }
+KERNEL behind(GLOBAL u32 *at, GLOBAL u32 *out) {
+  u32 wave = ITEM / 64;
+  if (wave == 0) at[0] = 0;
+  out[at[0]] = 7;
+}
 """
 
 IMPORTS = "import numpy as np\nimport pytest\n"
@@ -329,6 +340,46 @@ def test_race(gfx950_compare):
     done.stdout.fnmatch_lines(
         ["E       AssertionError: argument 0: 1 of 1 elements differ*", "*waves in another order*"]
     )
+
+
+def test_compare_on_the_emulator_lets_the_last_wave_go_first(user):
+    test = f"""{IMPORTS}
+def test_exchange(gfx950_compare):
+    x, s, y = np.arange(128, dtype=np.uint32), np.zeros(128, np.uint32), np.zeros(128, np.uint32)
+    gfx950_compare("k.hsaco", "exchange", 1, 128, x, s, y)
+
+def test_last_wave(gfx950_compare):
+    gfx950_compare("k.hsaco", "last_wave", 1, 128, np.zeros(1, np.uint32))
+
+def test_last_group(gfx950_compare):
+    gfx950_compare("k.hsaco", "last_group", 9, 64, np.zeros(1, np.uint32))
+
+def test_behind(gfx950_compare):
+    gfx950_compare("k.hsaco", "behind", 1, 128, np.full(1, 1 << 20, np.uint32), np.zeros(1, np.uint32))
+"""
+    done = user(test, "--gfx950=emulator")
+    done.assert_outcomes(failed=4)
+    race = "E         pattern   a race: what waves or workgroups leave depends on their order*"
+    done.stdout.fnmatch_lines(["E       AssertionError: argument 2: 127 of 128 elements differ*", race])
+    done.stdout.fnmatch_lines(
+        [
+            "E       AssertionError: argument 0: 1 of 1 elements differ*",
+            "E         waves in another order 0x00000000  0",
+            "E         emulator  0x00000001  1",
+            race,
+            "E         writer    global_store_dword at last_wave+0x*",
+            "E                   workgroup (0, 0, 0) wave 1 lane 63",
+            "E         in other  global_store_dword at last_wave+0x*",
+            "E                   workgroup (0, 0, 0) wave 0 lane 63",
+        ]
+    )
+    done.stdout.fnmatch_lines(
+        ["E         in other*at last_group+0x*", "E                   workgroup (*) wave 0 lane 63"]
+    )
+    done.stdout.fnmatch_lines(
+        ["*MemoryFault*", "*in another order of waves and workgroups (the last first, each to its barrier)*"]
+    )
+    done.stdout.no_fnmatch_line("*not written*")
 
 
 def test_compare_with_the_same_array_twice_and_what_it_refuses(user):

@@ -532,7 +532,9 @@ def test_a_kernel_s_failure_shows_where_the_device_is_waited_for_with_its_name(c
         assert "4194304 bytes" in str(s.errors[0]) or "past the end of buffer" in str(s.errors[0])
         with pytest.raises(HipError, match="hipMemcpy failed with 700"):
             out.read()
-        with pytest.raises(HipError, match=r"^hipGetDeviceCount failed with 700 .*\n  this process's context .* is lost"):
+        with pytest.raises(
+            HipError, match=r"^hipGetDeviceCount failed with 700 .*\n  this process's context .* is lost"
+        ):
             Hip()
     assert s.leaks() == {}
 

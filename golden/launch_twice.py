@@ -3,19 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from emu.arguments import is_tensor
 from emu.dispatch import Device, LaunchableKernel, Source, Watch
+from emu.errors import EmulatorError
 from golden.bits import unequal
 from golden.chosen_device import ChosenDevice, the_emulator
 
-ORDERS = (1, 2, 3)  # seeds of the second runs where both are the emulator's
 SHOWN = 8  # arguments whose differences are told
 SIDES = {"device": ("device", "emulator"), "emulator": ("waves in another order", "emulator")}
+RACE = "a race: what waves or workgroups leave depends on their order (here {})"
+FAR = 1 << 16  # instructions of a turn that goes as far as a barrier, but does not keep out what a wave waits for
+
+
+@dataclass(frozen=True)
+class Order:
+    """How the second run's waves and workgroups take turns. text: in words. options: what RunOptions calls it."""
+
+    text: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+USUAL = Order()
+ORDERS = (
+    Order("the last first, each to its barrier", {"order": "reversed", "quantum": FAR}),
+    Order("drawn, with long turns", {"seed": 1, "quantum": FAR}),
+    Order("drawn, with short turns", {"seed": 2}),
+    Order("drawn, with short turns", {"seed": 3}),
+)
+"""The orders of the second runs where both are the emulator's."""
 
 
 class Twice:
@@ -40,7 +60,7 @@ class Twice:
         self.there = device.load(code)[kernel]
         self.emulated = Device(the_emulator().options()).load(code)[kernel]
         self.formats = dict(formats or {})
-        explicit = [a.name for a in self.there.kernel.arguments if not a.hidden]
+        explicit = [a.name for a in self.there.kernel.explicit]
         self.names = [(explicit[i : i + 1] or [""])[0] or f"argument {i}" for i in range(len(arguments))]
         unknown = [n for n in self.formats if n not in (*self.names, *range(len(arguments)))]
         if unknown:
@@ -52,50 +72,62 @@ class Twice:
         An emulator in the device's place runs the launch in several orders of its waves, up to the first difference.
         """
         emulated = self._run(self.emulated)
-        for seed in ORDERS if self.device.kind == "emulator" else (None,):
-            found = self._run(self.there, seed)
-            report = self._report(emulated, found)
+        for order in ORDERS if self.device.kind == "emulator" else (USUAL,):
+            found = self._run(self.there, order)
+            report = self._report(emulated, found, order)
             if report:
                 break
         return found, report
 
-    def _report(self, emulated: Sequence[object], found: Sequence[object]) -> str:
+    def _report(self, emulated: Sequence[object], found: Sequence[object], order: Order) -> str:
         reports = []
         for number, value in enumerate(self.arguments):
             again = any(value is earlier for earlier in self.arguments[:number])
             if not again and (isinstance(value, np.ndarray) or is_tensor(value)):
-                reports.append(self._unequal(number, emulated[number], found[number]))
+                reports.append(self._unequal(number, emulated[number], found[number], order))
         said = [report for report in reports if report]
         more = [f"and {len(said) - SHOWN} more arguments differ"] if len(said) > SHOWN else []
         return "\n".join(said[:SHOWN] + more)
 
-    def _run(self, kernel: LaunchableKernel, seed: int | None = None, watch: tuple[int, int] | None = None) -> Any:
+    def _run(self, kernel: LaunchableKernel, order: Order = USUAL, watch: tuple[int, int] | None = None) -> Any:
         """The arguments after a run, or with watch, an argument's number and a byte of it, who wrote that last."""
         options = kernel.module.device.options
         copies = copied(self.arguments, options.engine == "device")
         watched = None if watch is None else (copies[watch[0]], watch[1])
-        chosen = replace(options, seed=seed)
-        report = kernel[self.geometry](*copies, options=chosen, dynamic_lds=self.dynamic_lds, watch=watched)
+        chosen = replace(options, **order.options)
+        try:
+            report = kernel[self.geometry](*copies, options=chosen, dynamic_lds=self.dynamic_lds, watch=watched)
+        except EmulatorError as error:
+            if order.text:
+                error.add_note(f"in another order of waves and workgroups ({order.text}); in the usual one all is well")
+            raise
         return copies if watch is None else report.watch
 
-    def _unequal(self, number: int, emulated: object, found: object) -> str:
+    def _unequal(self, number: int, emulated: object, found: object, order: Order) -> str:
         """How an argument differs between the two runs, and who wrote it."""
         name = self.names[number]
         form = self.formats.get(name, self.formats.get(number))
         sides = SIDES[self.device.kind]
         before = self.arguments[number]
-        unlike = unequal(found, emulated, format=form, name=name, sides=sides, before=before)
+        cause = RACE.format(order.text) if order.text else ""
+        unlike = unequal(found, emulated, format=form, name=name, sides=sides, before=before, cause=cause)
         if unlike is None or unlike.difference is None:
             return unlike.report if unlike else ""
-        writer: Watch | None = self._run(self.emulated, watch=(number, unlike.difference.byte))
-        return f"{unlike.report}\n{_writer_text(writer)}"
+        watch = number, unlike.difference.byte
+        writer: Watch | None = self._run(self.emulated, watch=watch)
+        report = unlike.report if writer is None else unlike.report_if_written
+        lines = [report, _writer_text("writer", writer)]
+        if order.text:
+            lines.append(_writer_text("in other", self._run(self.there, order, watch)))
+        return "\n".join(lines)
 
 
-def _writer_text(writer: Watch | None) -> str:
+def _writer_text(label: str, writer: Watch | None) -> str:
+    """label: at most 9 characters."""
     if writer is None:
-        return "  writer    none on the emulator"
+        return f"  {label:<9} none on the emulator"
     place = f"workgroup {writer.workgroup} wave {writer.wave} lane {writer.lane}"
-    return f"  writer    {writer.instruction} at {writer.kernel}+0x{writer.offset:x},\n            {place}"
+    return f"  {label:<9} {writer.instruction} at {writer.kernel}+0x{writer.offset:x},\n            {place}"
 
 
 # ---- arguments -------------------------------------------------------------------------------------------------------

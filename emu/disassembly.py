@@ -27,6 +27,8 @@ from emu.source_lines import SourceLine, source_lines
 from gfx950.isa.text import listing
 
 TEXT_COLUMNS = 40  # of an instruction, before its address and bytes
+PADDING = bytes.fromhex("000080bf")  # s_nop 0, which compilers fill up with behind a kernel's end
+MANY = 16  # of them in a row: told in one line
 SYMBOL_BYTES = 24  # of an ELF64 symbol, whose binding is in its fifth byte
 STB_WEAK = 2
 
@@ -173,7 +175,22 @@ def text_lines(found: Disassembly, width: int) -> Iterator[str]:
     """The assembly text. width: columns; a line that is wider has its address and bytes on a line of their own."""
     for comment in _heading(found):
         yield f"; {comment}" if comment else ";"
-    for line in found.lines:
+    for is_padding, group in itertools.groupby(found.lines, _is_padding):
+        lines = list(group)
+        if is_padding and len(lines) >= MANY:
+            text = f"  .fill {len(lines)}, 4, 0x{int.from_bytes(PADDING, 'little'):08x}"
+            yield f"{text.ljust(TEXT_COLUMNS)} ; {lines[0].address:08x}: s_nop 0, {len(lines)} of them"
+        else:
+            yield from _instruction_lines(lines, width)
+
+
+def _is_padding(line: Line) -> bool:
+    return line.raw == PADDING and not line.labels and line.source is None
+
+
+def _instruction_lines(lines: Sequence[Line], width: int) -> Iterator[str]:
+    """Each with its labels and source line above it."""
+    for line in lines:
         if line.labels:
             yield ""
         for label in line.labels:

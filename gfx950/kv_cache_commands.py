@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from gfx950 import terminal
-from gfx950.evidence import weakest
+from gfx950.evidence import Rule, weakest
 from gfx950.kv_cache import (
     INDEX_KEY_RULE,
     ITEM_BYTES,
@@ -23,6 +23,7 @@ from gfx950.kv_cache import (
     Place,
     block_and_token,
     slot_of,
+    unrebase_slot,
 )
 
 IndexKey = tuple[int, int, int]  # block, token, dim
@@ -32,7 +33,18 @@ _ELEMENT = re.compile(rf"(K|V|index)((?: ?\[(?:block|token|slot|head|dim) {_NUMB
 _INDEX = re.compile(rf"\[(\w+) ({_NUMBER})\]")
 _PLACE = re.compile(rf"(?:(K|V|index) )?(?:(page|flattened page) ({_NUMBER}) )?(?:head ({_NUMBER}) )?byte ({_NUMBER})")
 LONGEST_NUMBER = 1000  # characters; Python shows no whole number of more than 4300 digits
-_FORMS = "an element as K[block 3][token 17][head 0][dim 5] or V[slot 401][dim 5], a place as 'V page 54 byte 0x123'"
+_SLOT = re.compile(rf"(writer(?:'s)? )?slot ({_NUMBER})")
+_FORMS = (
+    "an element as K[block 3][token 17][head 0][dim 5] or V[slot 401][dim 5], a place as 'V page 54 byte 0x123', or"
+    " 'slot 401' or \"writer's slot 785\" alone"
+)
+_SHORT = {
+    PAGE_RULE: "AITER's cache kernels",
+    SIDES_RULE: "vLLM's views",
+    REBASE_RULE: "vLLM's test of the rebases",
+    INDEX_KEY_RULE: "AITER's cache kernels",
+}
+"""Sources in few words; `gfx950 evidence` has them in full."""
 
 
 @click.command()
@@ -54,7 +66,8 @@ def kv_cache(
 
     ELEMENT is K or V with [block B][token T] or [slot S], [head H] where there are several, and [dim D]; or index with
     the same but a head, for an index key. Or it is a place: `K page P byte N`, with `head H` a byte of that head's part
-    only, `K flattened page F byte N`, `K byte N` of K's view, `byte N` of the allocation, `index byte N`. Numbers may
+    only, `K flattened page F byte N`, `K byte N` of K's view, `byte N` of the allocation, `index byte N`. Or it is
+    `slot S`, or `writer's slot S` as the writer of a packed cache is given it: its block, token and page. Numbers may
     be hexadecimal. Without ELEMENT: a picture of a block and of a page of K and V.
 
     \b
@@ -65,6 +78,7 @@ def kv_cache(
       gfx950 layout kv_cache 'V page 54 byte 0x123'
       gfx950 layout kv_cache 'byte 123456' --dense --blocks 8 --json
       gfx950 layout kv_cache 'index[slot 401][dim 5]'
+      gfx950 layout kv_cache "writer's slot 785"
     """
     layout = KvCacheLayout(format, kv_heads, packed, blocks)
     try:
@@ -86,8 +100,8 @@ def kv_cache(
 # ---- questions -------------------------------------------------------------------------------------------------------
 
 
-def find(layout: KvCacheLayout, question: str) -> Element | IndexKey:
-    """The element, or of an index key the block, token and dim, that a question names or asks for.
+def find(layout: KvCacheLayout, question: str) -> Element | IndexKey | int:
+    """The element, or of an index key the block, token and dim, or the slot, that a question names or asks for.
 
     Raises ValueError for what cannot be read or says too little, IndexError for what is outside the cache.
     """
@@ -96,6 +110,11 @@ def find(layout: KvCacheLayout, question: str) -> Element | IndexKey:
         return _named(layout, match[1], match[2])
     if match := _PLACE.fullmatch(text):
         return _owner(layout, *match.groups())
+    if match := _SLOT.fullmatch(text):
+        number = _number(match[2])
+        slot = unrebase_slot(number) if match[1] and layout.packed else number
+        layout.page(*block_and_token(slot))
+        return slot
     raise ValueError(f"cannot read {question!r}: write {_FORMS}")
 
 
@@ -193,6 +212,13 @@ def describe_index_key(layout: KvCacheLayout, key: IndexKey) -> dict[str, Any]:
     return found | {"slot": slot_of(block, token)}
 
 
+def describe_slot(layout: KvCacheLayout, slot: int) -> dict[str, Any]:
+    """The block, token and page of a slot, as plain data."""
+    block, token = block_and_token(slot)
+    page = layout.page(block, token)
+    return {"slot": slot, "block": block, "token": token, "page": page, "writer_slot": layout.writer_slot(slot)}
+
+
 def describe_layout(layout: KvCacheLayout) -> dict[str, Any]:
     """The sizes of a cache, and the runs of 16 bytes in a page of each side, as plain data."""
     from gfx950.kv_cache_picture import runs
@@ -214,24 +240,32 @@ def describe_layout(layout: KvCacheLayout) -> dict[str, Any]:
     return sizes | {"flattened_page_bytes": layout.head_bytes, "sides": sides}
 
 
-def _document(layout: KvCacheLayout, found: Element | IndexKey | None) -> tuple[str, dict[str, Any]]:
+def _document(layout: KvCacheLayout, found: Element | IndexKey | int | None) -> tuple[str, dict[str, Any]]:
     cache = {"format": layout.format, "kv_heads": layout.kv_heads, "packed": layout.packed, "blocks": layout.blocks}
     rest = _rests_on(found)
     if found is None:
         return "gfx950.kv-cache/1", cache | describe_layout(layout) | rest
     if isinstance(found, Element):
         return "gfx950.kv-cache-element/1", cache | describe_element(layout, found) | rest
+    if isinstance(found, int):
+        return "gfx950.kv-cache-slot/1", cache | describe_slot(layout, found) | rest
     index = {"format": layout.format, "blocks": layout.blocks}
     return "gfx950.index-key/1", index | describe_index_key(layout, found) | rest
 
 
-def _rests_on(found: Element | IndexKey | None) -> dict[str, str]:
+def _rules(found: Element | IndexKey | int | None) -> tuple[Rule, ...]:
+    if isinstance(found, int):
+        return SIDES_RULE, REBASE_RULE
     of_keys = found is not None and not isinstance(found, Element)
-    rules = (INDEX_KEY_RULE,) if of_keys else (PAGE_RULE, SIDES_RULE, REBASE_RULE)
+    return (INDEX_KEY_RULE,) if of_keys else (PAGE_RULE, SIDES_RULE, REBASE_RULE)
+
+
+def _rests_on(found: Element | IndexKey | int | None) -> dict[str, str]:
+    rules = _rules(found)
     return {"evidence": weakest(rules).name, "source": "; ".join(rule.source for rule in rules)}
 
 
-def _show(layout: KvCacheLayout, found: Element | IndexKey | None) -> None:
+def _show(layout: KvCacheLayout, found: Element | IndexKey | int | None) -> None:
     if found is None:
         from gfx950.kv_cache_picture import text_picture
 
@@ -239,10 +273,12 @@ def _show(layout: KvCacheLayout, found: Element | IndexKey | None) -> None:
         click.echo()
     elif isinstance(found, Element):
         _show_rows(*_element_rows(layout, describe_element(layout, found)))
+    elif isinstance(found, int):
+        _show_rows(*_slot_rows(describe_slot(layout, found)))
     else:
         _show_rows(*_index_key_rows(describe_index_key(layout, found)))
-    rest = _rests_on(found)
-    terminal.show_text(f"rests on: {rest['evidence']} ({rest['source']})")
+    rules = _rules(found)
+    terminal.show_text(f"rests on: {weakest(rules).name} ({', '.join(_SHORT[rule] for rule in rules)})")
 
 
 def _show_rows(name: str, rows: list[tuple[str, str]]) -> None:
@@ -267,6 +303,11 @@ def _element_rows(layout: KvCacheLayout, found: dict[str, Any]) -> tuple[str, li
     return name, rows
 
 
+def _slot_rows(found: dict[str, Any]) -> tuple[str, list[tuple[str, str]]]:
+    names = ("block", "token", "page")
+    return f"slot {found['slot']}, the writer's {found['writer_slot']}", [(name, str(found[name])) for name in names]
+
+
 def _index_key_rows(found: dict[str, Any]) -> tuple[str, list[tuple[str, str]]]:
     rows = [("in the index cache", _bytes(found["byte"], found["bytes"])), ("slot", f"{found['slot']}")]
     return f"index[block {found['block']}][token {found['token']}][dim {found['dim']}]", rows
@@ -280,7 +321,7 @@ def _bytes(first: int, size: int) -> str:
     return f"bytes {first}..{last} (0x{first:x}..0x{last:x})"
 
 
-def _write_picture(layout: KvCacheLayout, found: Element | IndexKey | None, path: Path) -> None:
+def _write_picture(layout: KvCacheLayout, found: Element | IndexKey | int | None, path: Path) -> None:
     from gfx950.kv_cache_picture import svg_picture
     from gfx950.whole_files import write_whole
 

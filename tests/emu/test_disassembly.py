@@ -17,6 +17,7 @@ from emu.code_object import load
 from emu.disassembly import disassemble, document, text_lines
 from emu.errors import CodeObjectError
 from emu.source_lines import source_lines
+from gfx950.isa.text import assemble
 
 C_SOURCE = r"""
 #define GLOBAL __attribute__((address_space(1)))
@@ -86,6 +87,21 @@ def test_the_text_assembles_to_the_same_bytes(disasm, level):
         again = text_bytes(assembled(disasm(data)))
         assert again == b"".join(run.data for run in load(data).code)[: len(again)]
         assert len(again) == sum(len(run.data) for run in load(data).code)
+
+
+@pytest.mark.parametrize(("count", "told"), [(16, 16), (17, 2), (300, 2)])
+def test_padding_is_one_line_that_assembles_to_it(disasm, count, told):
+    """But for its first word, which has a label here."""
+    nops = "s_nop 0\n" * count  # in the place of the branch to a symbol that others may define
+    padded = ASSEMBLY.replace("  s_branch k\n", f"{nops}padded:\n{nops}s_endpgm\n")
+    data = assembled(f"{padded}\n.rodata{DESCRIPTOR}")
+    out = disasm(data)
+    assert text_bytes(assembled(out)) == text_bytes(data)
+    assert assemble(out) == text_bytes(data)
+    lines = [line for line in out.splitlines() if "s_nop 0" in line]
+    assert len(lines) == 2 * told
+    filled = [line.split(";")[0].split() for line in lines if ".fill" in line]
+    assert filled == [[".fill", f"{count - 1},", "4,", "0xbf800000"]] * (2 if told == 2 else 0)
 
 
 def test_objects_that_are_not_linked_yet(disasm):

@@ -32,8 +32,32 @@ def test_the_place_of_an_element(gfx950):
         "  in K's view        byte 100373 (0x18815)\n"
         "  in the allocation  byte 100373 (0x18815)\n"
         "  slot               401, the writer's 785\n"
-        "rests on: vendor (AITER (ROCm/aiter e4048607)"
+        "rests on: vendor (AITER's cache kernels, vLLM's views, vLLM's test of the"
     )
+    assert len(out.splitlines()) == 8
+    full = ask(gfx950, "K[block 3][token 17][head 0][dim 5]", "--json")
+    assert "AITER (ROCm/aiter e4048607) csrc/kernels/" in full
+
+
+@pytest.mark.parametrize(
+    ("question", "options", "answer"),
+    [
+        ("slot 401", (), ("slot 401, the writer's 785", 3, 17, 49)),
+        ("writer's slot 785", (), ("slot 401, the writer's 785", 3, 17, 49)),
+        ("writer slot 0x311", (), ("slot 401, the writer's 785", 3, 17, 49)),
+        ("slot 785", (), ("slot 785, the writer's 1553", 6, 17, 97)),
+        ("writer's slot 785", ("--dense",), ("slot 785, the writer's 785", 6, 17, 49)),
+    ],
+)
+def test_a_slot_alone(gfx950, question, options, answer):
+    name, block, token, page = answer
+    out = ask(gfx950, question, *options)
+    assert out.startswith(
+        f"{name}\n  block  {block}\n  token  {token}\n  page   {page}\nrests on: vendor (vLLM's views, "
+    )
+    found = json.loads(ask(gfx950, question, *options, "--json"))
+    assert found["schema"] == "gfx950.kv-cache-slot/1"
+    assert (found["block"], found["token"], found["page"]) == (block, token, page)
 
 
 @pytest.mark.parametrize(
@@ -98,6 +122,11 @@ def test_json_of_an_element_an_index_key_and_the_layout(gfx950):
     ("arguments", "message"),
     [
         (("K[3][17]",), r"cannot read 'K\[3\]\[17\]': write an element as K\[block 3\]"),
+        (("slot",), r"cannot read 'slot': write .*'slot 401' or \"writer's slot 785\" alone"),
+        (("slot -1",), "slot"),
+        (("slot 1024", "--blocks", "8"), "block 8"),
+        (("writer's slot 129",), "no slot is rebased to 129"),
+        (("slot 3", "--svg", "x.svg"), "the picture is of K and V"),
         (("page 54 byte 3",), "page 54 of which side"),
         (("index page 54 byte 3",), "page 54 of which side"),
         (("head 1 byte 3",), "head 1 of which page"),
@@ -262,7 +291,7 @@ def test_the_examples_of_the_help_text_run(gfx950):
     help_text = ask(gfx950, "--help")
     assert max(map(len, help_text.splitlines())) <= 100
     examples = re.findall(r"^ +gfx950 (.*)$", help_text, re.MULTILINE)
-    assert len(examples) == 6
+    assert len(examples) == 7
     for example in examples:
         code, shown, err = gfx950(*shlex.split(example))
         assert (code, err) == (0, ""), example

@@ -265,8 +265,9 @@ def pa_sparse_block_topk(
     _check_width(scores, max_seq_len)
     topk = writable("topk_idx", topk_idx, torch.int32, (len(scores), len(rows), TOPK))
     sequences = len(rows) * num_kv_heads
-    table = writable("sparse_bt", sparse_bt, torch.int32, (sequences, TABLE_WIDTH))
-    ctx = writable("sparse_ctx", sparse_ctx, torch.int32, (sequences,))
+    why = f"a sequence for each of {len(rows)} rows and num_kv_heads={num_kv_heads}"
+    table = writable("sparse_bt", sparse_bt, torch.int32, (sequences, TABLE_WIDTH), why)
+    ctx = writable("sparse_ctx", sparse_ctx, torch.int32, (sequences,), why)
     _check_apart(("topk_idx", topk), ("sparse_bt", table), ("sparse_ctx", ctx))
     selection = select_blocks(
         kernels.runner(engine),

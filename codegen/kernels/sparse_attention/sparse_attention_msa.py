@@ -278,7 +278,8 @@ class MiniMaxM3SparseAiterPAImpl:
         if self.num_kv_heads != 1 and emitted[0] is None:
             raise NotImplementedError(
                 f"num_kv_heads is {self.num_kv_heads} and the layer has no sparse_bt_buffer: a table built here would "
-                "address the cache of one head. Let the indexer's top-k emit the page table, or run one kv head a rank"
+                "address the cache of one head. Let the indexer's top-k emit the page table "
+                f"(pa_sparse_block_topk with num_kv_heads={self.num_kv_heads}), or run one kv head a rank"
             )
         k_cache, v_cache = views_of(layer)
         if emitted[0] is not None:

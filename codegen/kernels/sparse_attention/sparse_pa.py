@@ -153,7 +153,7 @@ def _selection(topk_idx: torch.Tensor) -> Array:
     if len(topk) != 1:
         raise AssertionError(
             f"topk_idx is of {len(topk)} heads; a page table is built for one kv head: pass the table that the "
-            "indexer's top-k emits (msa_attention.pa_sparse_block_topk) for several"
+            "indexer's top-k emits (msa_attention.pa_sparse_block_topk with num_kv_heads=) for several"
         )
     return np.ascontiguousarray(topk[0])
 
@@ -330,7 +330,8 @@ class _Attend:
         if table is None and self.kv_heads != 1:
             raise NotImplementedError(
                 f"num_kv_heads is {self.kv_heads}, and a page table is built for one kv head only; pass {names[0]} and "
-                f"{names[1]} as the indexer's top-k emits them (msa_attention.pa_sparse_block_topk)"
+                f"{names[1]} as the indexer's top-k emits them: msa_attention.pa_sparse_block_topk(..., "
+                f"num_kv_heads={self.kv_heads})"
             )
         return table is None
 

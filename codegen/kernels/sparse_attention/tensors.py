@@ -32,8 +32,11 @@ _OTHER_FP8 = {
 }
 
 
-def check_tensor(name: str, tensor: object, dtypes: Sequence[torch.dtype], shape: Shape | None = None) -> torch.Tensor:
-    """The tensor itself, dense and on the CPU, of one of the dtypes and of the shape (None: any size).
+def check_tensor(
+    name: str, tensor: object, dtypes: Sequence[torch.dtype], shape: Shape | None = None, why: str = ""
+) -> torch.Tensor:
+    """The tensor itself, dense and on the CPU, of one of the dtypes and of the shape (None: any size). why: where the
+    shape comes from, for the error.
 
     Raises TypeError for what is no such tensor or of another dtype, ValueError for another shape; both name it.
     """
@@ -46,7 +49,7 @@ def check_tensor(name: str, tensor: object, dtypes: Sequence[torch.dtype], shape
         raise TypeError(f"{name} is {_name(tensor.dtype)}{f', {why}' if why else ''}; expected {_names(dtypes)}")
     got = tuple(tensor.shape)
     if shape is not None and not _fits(got, shape):
-        raise ValueError(f"{name} has shape {got}; expected {shape_text(shape)}")
+        raise ValueError(f"{name} has shape {got}; expected {shape_text(shape)}{f': {why}' if why else ''}")
     return tensor.detach()
 
 
@@ -108,12 +111,13 @@ def _bits(tensor: torch.Tensor) -> Array:
     return bits
 
 
-def writable(name: str, tensor: object, dtype: torch.dtype, shape: Shape) -> Array:
-    """A view to store into, of any strides: what is written is in the tensor. bfloat16 is seen as uint16.
+def writable(name: str, tensor: object, dtype: torch.dtype, shape: Shape, why: str = "") -> Array:
+    """A view to store into, of any strides: what is written is in the tensor. bfloat16 is seen as uint16. why: as of
+    `check_tensor`.
 
     Raises as `check_tensor`, and ValueError for a tensor whose elements share memory.
     """
-    checked = check_tensor(name, tensor, (dtype,), shape)
+    checked = check_tensor(name, tensor, (dtype,), shape, why)
     if checked.numel() and _overlaps(checked):
         raise ValueError(
             f"{name} has shape {tuple(checked.shape)} and strides {checked.stride()}, so that its elements share memory"

@@ -20,10 +20,11 @@ from gfx950.isa.text.syntax import Syntax
 
 Symbols = Mapping[str, int]
 _DATA = {".long": 4, ".short": 2, ".byte": 1, ".quad": 8}
+_FILLED = 1 << 24  # bytes of a `.fill`: more is a mistake
 
 
 def assemble(text: str, pc: int = 0, symbols: Symbols | None = None) -> bytes:
-    """The bytes of assembly text: instructions, labels, `.long` and its like, comments (`//`, `;`, `/* */`).
+    """The bytes of assembly text: instructions, labels, `.long` and its like, `.fill`, comments (`//`, `;`, `/* */`).
 
     pc: the address of the first byte; symbols: addresses of names that the text does not define. Raises AssemblyError,
     which is a ValueError, naming line, column and what was expected.
@@ -44,6 +45,8 @@ def assemble(text: str, pc: int = 0, symbols: Symbols | None = None) -> bytes:
 def _assemble(statement: Statement, symbols: Symbols) -> bytes:
     if statement.mnemonic in _DATA:
         return _data(statement)
+    if statement.mnemonic == ".fill":
+        return _fill(statement)
     ways = mnemonics().get(statement.mnemonic)
     if ways is None:
         raise statement.error(0, _unknown(statement.mnemonic))
@@ -75,6 +78,20 @@ def _data(statement: Statement) -> bytes:
         return b"".join((n & (1 << 8 * size) - 1).to_bytes(size, "little") for n in numbers)
     except TextProblem as problem:
         raise statement.error(statement.start + 1, str(problem)) from None
+
+
+def _fill(statement: Statement) -> bytes:
+    """`.fill COUNT, BYTES, VALUE`; LLVM's other sizes and defaults are not read."""
+    try:
+        numbers = [parse_integer(part.strip()) for part in statement.rest.split(",")]
+    except TextProblem as problem:
+        raise statement.error(statement.start + 1, str(problem)) from None
+    if len(numbers) != 3 or numbers[1] not in (1, 2, 4) or not 0 <= numbers[0] * numbers[1] <= _FILLED:
+        raise statement.error(
+            statement.start + 1, f".fill takes COUNT, BYTES, VALUE: 1, 2 or 4 bytes, {_FILLED} in all"
+        )
+    count, size, value = numbers
+    return (value & (1 << 8 * size) - 1).to_bytes(size, "little") * count
 
 
 class _Misread(Exception):

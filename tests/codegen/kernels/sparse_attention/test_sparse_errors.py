@@ -147,13 +147,14 @@ ERRORS = [
         "several kv heads without an emitted table",
         lambda: forward(Problem([300, 300], kv_heads=4)),
         NotImplementedError,
-        "num_kv_heads is 4 and the layer has no sparse_bt_buffer.*Let the indexer's top-k emit the page table",
+        "num_kv_heads is 4 and the layer has no sparse_bt_buffer.*"
+        "Let the indexer's top-k emit the page table \\(.* with num_kv_heads=4\\)",
     ),
     (
         "several kv heads without a table, decode",
         lambda: decode(Problem([300], kv_heads=4)),
         NotImplementedError,
-        "num_kv_heads is 4.*pass sparse_block_table and sparse_context_lens as the indexer's top-k emits them",
+        "num_kv_heads is 4.*pass sparse_block_table and sparse_context_lens as the indexer's top-k .*num_kv_heads=4",
     ),
     (
         "several kv heads without a table, prefill",

@@ -258,7 +258,11 @@ def integers(*values):
         ({"score": torch.zeros((1, 2, 64), dtype=torch.float64)}, TypeError, "score is float64; expected float32"),
         ({"topk_idx": torch.zeros((1, 2, 8), dtype=torch.int32)}, ValueError, r"topk_idx has shape \(1, 2, 8\)"),
         ({"topk_idx": torch.zeros((1, 2, 16))}, TypeError, "topk_idx is float32; expected int32"),
-        ({"sparse_bt": torch.zeros((2, 64), dtype=torch.int32)}, ValueError, r"sparse_bt has shape \(2, 64\)"),
+        (
+            {"sparse_bt": torch.zeros((2, 64), dtype=torch.int32)},
+            ValueError,
+            r"sparse_bt has shape \(2, 64\); expected .*: a sequence for each of \d+ rows and num_kv_heads=\d+$",
+        ),
         ({"sparse_ctx": torch.zeros(3, dtype=torch.int32)}, ValueError, r"sparse_ctx has shape \(3,\)"),
         ({"block_table": torch.zeros((2, 2), dtype=torch.int32)}, ValueError, "kv_len of row 1 is 300"),
         ({"num_valid_pages": integers(1, 3)}, ValueError, "without row_req_id or kv_lens; ragged rows need all three"),

@@ -212,3 +212,15 @@ def test_branches_that_reach_too_far():
         assemble("s_branch far", symbols={"far": 1 << 20})
     with pytest.raises(AssemblyError, match="bytes away"):
         assemble("s_branch odd", symbols={"odd": 6})
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_fill(size):
+    assert assemble(f".fill 3, {size}, 0xbf800102") == 3 * bytes.fromhex("020180bf")[:size]
+    assert assemble(f"s_nop 0\n.fill 0, {size}, 1") == assemble("s_nop 0")
+
+
+@pytest.mark.parametrize("text", ["", "3", "3, 4", "3, 8, 1", "-1, 4, 1", "0x1000000, 4, 0"])
+def test_what_fill_does_not_take(text):
+    with pytest.raises(AssemblyError, match="line 1"):
+        assemble(f".fill {text}")

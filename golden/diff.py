@@ -7,6 +7,7 @@ found.good, found.arrays[0].difference, found.arrays[0].writer, found.arrays[0].
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -27,7 +28,7 @@ from emu.run_arguments import RunArgument
 from gfx950.formats import FORMATS
 from gfx950.lanes import LANES
 from golden.bits import FORMAT_OF
-from golden.compare import PLAIN, Difference, compare, written
+from golden.compare import PLAIN, Difference, compare, format_of, written
 from golden.stores import Store, Stores
 from golden.writers import Writers, narrowed, writers_of
 
@@ -345,11 +346,9 @@ def _unstable(name: str, first: Array, others: list[Array], form: str, runs: int
     for other in others:
         mask |= codes(other) != right
     at = int(mask.argmax())
-    seen: dict[str, int] = {}
-    width = first.dtype.itemsize
-    for code in [int(right[at])] * (runs - len(others)) + [int(codes(other)[at]) for other in others]:
-        shown = FORMATS[form].show(code) if form in FORMATS else f"0x{code:0{2 * width}x}"
-        seen[shown] = seen.get(shown, 0) + 1
+    found = np.array([right[at]] * (runs - len(others)) + [codes(other)[at] for other in others])
+    known, digits = format_of(form, found, found), 2 * first.dtype.itemsize
+    seen = Counter(known.show(code) if known is not None else f"0x{code:0{digits}x}" for code in map(int, found))
     marked = compare(name, np.zeros(first.shape, np.uint8), mask.reshape(first.shape).view(np.uint8), "u8")
     index = tuple(int(i) for i in np.unravel_index(at, first.shape))
     where = marked.where if marked is not None else ""

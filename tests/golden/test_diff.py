@@ -243,6 +243,12 @@ def test_runs_that_change_without_a_stable_difference_are_not_good(monkeypatch):
     assert one(found).unstable.shown[next(iter(one(found).unstable.shown))] == 2
 
 
+def test_codes_that_change_and_are_none_of_the_format(monkeypatch):
+    with changed_results(lambda data, number: data.__setitem__(0, 0x10 + number), monkeypatch=monkeypatch):
+        found = diff(subject(formats={"0": "e2m1"}), Plan(repeat=3))
+    assert one(found).unstable.shown == {"0x10": 1, "0x11": 1, "0x12": 1}
+
+
 def test_a_single_run_says_nothing_of_others(monkeypatch):
     with changed_results(lambda data, number: data.__setitem__(0, number), monkeypatch=monkeypatch):
         found = diff(subject(), Plan(repeat=1))

@@ -76,34 +76,38 @@ def _last(search: Search, trace: Trace, until: tuple[int, int] | None, job: Job)
 
 
 def _of_memory(search: Search, until: tuple[int, int] | None) -> Finding:
-    """When registers agree at the moments that were looked at: whether a store is wrong, or the registers before it."""
-    trace = search.trace
-    if until is not None:
-        index = trace.index(*until)
-        stored = search.stored(index) if index is not None else None
-        if stored is not None:
-            return stored
+    """When registers agree at the moments that were looked at: whether a store is wrong, or the registers before it.
+
+    A store of another wave at a wrong address leaves this wave's result wrong, and its own place as it was: so all
+    waves that stored last what differs are asked before this wave's store is called wrong.
+    """
+    trace, index = search.trace, search.trace.index(*until) if until is not None else None
+    stored = search.stored(index) if index is not None else None
+    if stored is not None:
+        return stored
     wrong = search.wrong_memory()
-    own = (trace.workgroup, trace.wave)
-    mine = [store.index for store in wrong.stores if (store.workgroup, store.wave) == own]
-    if until is not None:
-        here = [n for n in mine if trace.offsets[n] == until[0]]
-        mine = here if until[1] == 0 else [n for n in here if n == trace.index(*until)]
-    for index in mine[:LOOKED_INTO]:
-        if search.differs(index):
-            return search.between(index)
-    if mine:
-        return search.store(mine[0], wrong)
-    return search.nothing(wrong) if until is not None else _of_others(search, wrong)
+    mine = [store.index for store in wrong.stores if (store.workgroup, store.wave) == (trace.workgroup, trace.wave)]
+    one = until is not None and until[1] != 0
+    mine = (
+        [n for n in mine if n == index]
+        if one
+        else sorted(mine, key=lambda n: until is None or trace.offsets[n] != until[0])
+    )
+    for n in mine[:LOOKED_INTO]:
+        if search.differs(n):
+            return search.between(n)
+    others = None if one else _of_others(search, wrong)
+    return others or (search.store(mine[0], wrong) if mine else search.nothing(wrong))
 
 
-def _of_others(search: Search, wrong: WrongMemory) -> Finding:
-    """The waves that stored last what differs, one after another."""
+def _of_others(search: Search, wrong: WrongMemory) -> Finding | None:
+    """Whether the registers of another wave differ before what it stored last of all that differs."""
     first: dict[tuple[Dimensions, int], StoreAt] = {}
     for store in wrong.stores:
         first.setdefault((store.workgroup, store.wave), store)
+    first.pop((search.trace.workgroup, search.trace.wave), None)
     for store in list(first.values())[:LOOKED_INTO]:
         other = Search(search.job, search.trace_of(store.workgroup, store.wave), search.reference, search.suspect)
         if other.differs(store.index):
             return other.between(store.index)
-    return search.nothing(wrong)
+    return None

@@ -225,11 +225,22 @@ def test_another_waves_instruction():
     point = point_of(job, "v_lshl_add_u32 v4", 1)
     register = "v" + str(_results(job, point)[0])
     suspect = RunOptions(engine="numpy", observers=(Flip(job, point, register, 5),))
-    finding = find_first_difference(job, (0, 0, 0), 0, suspect)
-    assert (finding.kind, finding.point) == ("instruction", point)
-    assert (finding.workgroup, finding.wave) == ((1, 0, 0), 1)
-    until = point_of(job, "global_store_dword", 1).offset, 0
-    assert find_first_difference(job, (0, 0, 0), 0, suspect, until=until).kind == "memory"
+    store = point_of(job, "global_store_dword", 1).offset
+    for until in (None, (store, 0)):
+        finding = find_first_difference(job, (0, 0, 0), 0, suspect, until=until)
+        assert (finding.kind, finding.point) == ("instruction", point)
+        assert (finding.workgroup, finding.wave) == ((1, 0, 0), 1)
+    assert find_first_difference(job, (0, 0, 0), 0, suspect, until=(store, 1)).kind == "memory"
+
+
+def test_a_wrong_address_of_another_wave():
+    """It stores where this wave's result belongs, which is then no fault of this wave's own store."""
+    job = reading_job()
+    point = point_of(job, "v_lshl_add_u64 v[0:1]", 1)
+    store = point_of(job, "global_store_dword", 1).offset
+    suspect = RunOptions(engine="numpy", observers=(Flip(job, point, "v0", 5, 8),))
+    finding = find_first_difference(job, (1, 0, 0), 0, suspect, until=(store, 0))
+    assert (finding.kind, finding.point, finding.workgroup, finding.wave) == ("instruction", point, (1, 0, 0), 1)
 
 
 def test_a_store_in_a_loop_whose_registers_are_right_again_at_its_end():

@@ -73,11 +73,13 @@ def _name(one: RunningWave) -> WaveName:
 
 @dataclass
 class _Visit:
-    """A wave that left for code elsewhere instead of running an instruction. stores: the last ones it made there."""
+    """A wave that left for code elsewhere instead of running an instruction. stores, lds: the last accesses it made
+    there, those of the instruction itself if it makes any."""
 
     place: int
     faults: list[Fault]
     stores: list[tuple[int, int, int]] = field(default_factory=list)
+    lds: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
 
 
 @dataclass
@@ -103,14 +105,14 @@ class Faults(Observer):
         visit = self._visits.get(_name(one))
         if visit is not None and 0 < decoded.pc - visit.place <= LONGEST_INSTRUCTION:
             del self._visits[_name(one)]
-            one.wave.last_stores[:] = visit.stores
+            one.wave.last_stores[:], one.wave.last_lds[:] = visit.stores, visit.lds
             self._strike(one, visit.faults)
 
     def after(self, one: RunningWave, decoded: Decoded) -> None:
         """Strikes after this instruction."""
         visit = self._visits.get(_name(one))
-        if visit is not None:
-            visit.stores = list(one.wave.last_stores) or visit.stores
+        if visit is not None and (one.wave.last_stores or one.wave.last_lds):
+            visit.stores, visit.lds = list(one.wave.last_stores), list(one.wave.last_lds)
         here = [fault for fault in self.faults if fault.offset == decoded.pc - self._start]
         if not here:
             return

@@ -180,7 +180,10 @@ def _look_inside(subject: Subject, plan: Plan, found: Comparison, bisect: bool, 
         found.not_inside = str(error)
         return
     if found.first_wrong is None and found.registers is None:
-        click.echo(f"note: {found.name}: in the emulator nothing stores what differs: no wave to look into", err=True)
+        why = "in the emulator nothing stores what differs"
+        if all(array.difference is None for array in found.arrays):
+            why = f"nothing differs in the same way in all runs of {found.engines[1]}"
+        click.echo(f"note: {found.name}: {why}: no wave to look into", err=True)
 
 
 def _show(comparisons: list[Comparison], found: Provenance, engines: tuple[str, str], as_json: bool) -> None:

@@ -120,8 +120,9 @@ def test_what_changes_between_runs(gfx950, folder, monkeypatch):
         data[40] ^= np.uint8(number)
 
     with changed_results(change, monkeypatch=monkeypatch):
-        code, out, _ = gfx950("diff", *LAUNCH, "--repeat", "3")
+        code, out, err = gfx950("diff", *LAUNCH, "--repeat", "3", "--bisect")
     assert code == 1
+    assert err == "note: k: nothing differs in the same way in all runs of device: no wave to look into\n"
     assert "WRONG k                1 of 1 output: host against device, 3 runs\n" in out
     assert "  [arg0] 1 of 1024 elements are not the same in all 3 runs of device\n" in out
     assert "    first     arg0[0][10]\n" in out

@@ -30,7 +30,7 @@ from gfx950.lanes import LANES
 from golden.bits import FORMAT_OF
 from golden.compare import PLAIN, Difference, compare, format_of, written
 from golden.stores import Store, Stores
-from golden.writers import Writers, narrowed, writers_of
+from golden.writers import Writers, narrowed, numbered, writers_of
 
 if TYPE_CHECKING:
     from golden.first_wrong import FirstWrong, RegistersAt
@@ -134,7 +134,6 @@ class Comparison:
     repeat: int
     arrays: list[ArrayDiff] = field(default_factory=list)
     instructions: int = 0
-    workgroups: int = 0
     milliseconds: float | None = None
     seconds: dict[str, float] = field(default_factory=dict)
     first_wrong: FirstWrong | None = None
@@ -306,7 +305,7 @@ def diff(subject: Subject, plan: Plan) -> Comparison:
     found = Comparison(subject.name, plan.engines, plan.repeat)
     first, second = plan.engines
     left, report = _timed(found, first, lambda: subject.run(plan.of(first), None))
-    found.instructions, found.workgroups = report.instructions, report.workgroups
+    found.instructions = report.instructions
     right, unstable, other = _timed(found, second, lambda: _repeated(subject, plan))
     found.milliseconds = other.milliseconds if other.milliseconds is not None else report.milliseconds
     found.arrays = [_compared(subject, plan, o, left, right, unstable.get(o.name)) for o in subject.outputs]
@@ -436,12 +435,11 @@ def _gathered(writer: NDArray[np.int32], differs: NDArray[np.bool_], stores: Sto
     element = np.flatnonzero(writer)
     execution, lane = np.divmod(writer[element].astype(np.intp) - 1, LANES)
     places = [store.place for store in stores.executions]
-    groups = sorted({place.workgroup for place in places}, key=lambda group: group[::-1])
-    number = {group: n for n, group in enumerate(groups)}
+    number = numbered(place.workgroup for place in places)
     wave = np.array([place.wave for place in places], np.intp)
     group = np.array([number[place.workgroup] for place in places], np.intp)
     return Writers(
-        element, lane, wave[execution], group[execution], differs[element], groups, True, np.ones(element.size)
+        element, lane, wave[execution], group[execution], differs[element], list(number), True, np.ones(element.size)
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.dispatch import Watch
+from emu.geometry import Dimensions
 from gfx950.lanes import LANES
 
 ENOUGH = 16  # bits that must speak against an accident
@@ -30,7 +31,7 @@ class Writers:
     wave: Numbers
     workgroup: Numbers
     differs: NDArray[np.bool_]
-    workgroups: list[tuple[int, int, int]]
+    workgroups: list[Dimensions]
     complete: bool
     weight: NDArray[np.float64]
 
@@ -40,10 +41,15 @@ class Writers:
         return int(np.count_nonzero(self.differs))
 
 
+def numbered(workgroups: Iterable[Dimensions]) -> dict[Dimensions, int]:
+    """Each workgroup once with its number, in the order they start."""
+    groups = sorted(set(workgroups), key=lambda group: group[::-1])
+    return {group: n for n, group in enumerate(groups)}
+
+
 def writers_of(found: list[tuple[int, Watch, bool]], differing: int, total: int) -> Writers:
     """Of a sample: (flat index, writer, whether it differs). differing of total: of all the elements."""
-    groups = sorted({w.workgroup for _, w, _ in found}, key=lambda group: group[::-1])
-    number = {group: n for n, group in enumerate(groups)}
+    number = numbered(w.workgroup for _, w, _ in found)
     columns = [(e, w.lane, w.wave, number[w.workgroup]) for e, w, _ in found]
     table = np.array(columns, np.intp).reshape(-1, 4)
     element, lane, wave, group = table.T
@@ -51,7 +57,7 @@ def writers_of(found: list[tuple[int, Watch, bool]], differing: int, total: int)
     wrong = max(1, sum(d for _, _, d in found))
     right = max(1, len(found) - wrong)
     weight = np.where(differs, differing / wrong, (total - differing) / right)
-    return Writers(element, lane, wave, group, differs, groups, False, weight)
+    return Writers(element, lane, wave, group, differs, list(number), False, weight)
 
 
 def narrowed(writers: Writers) -> str:

@@ -11,14 +11,13 @@ import numpy as np
 
 from emu.bisect import Finding
 from emu.bisect_compare import Difference
-from emu.dispatch import Watch
 from gfx950.evidence import counted as counted_instructions
 from gfx950.terminal import columns, wrap
 from golden.compare import code_text, format_of, index_text, ulps_between
 from golden.diff import ArrayDiff, Comparison, codes
 from golden.first_wrong import WrongLaunch
 from golden.provenance import Provenance
-from golden.report import counted
+from golden.report import counted, rule_texts, writer_document, writer_text
 
 SHOWN = 8
 LABEL = 10  # characters before what a line says
@@ -136,12 +135,6 @@ def described(array: ArrayDiff, index: tuple[int, ...]) -> str:
     return f": {text}" if text else ""
 
 
-def writer_text(writer: Watch) -> str:
-    """Who wrote an element."""
-    place = f"workgroup {writer.workgroup} wave {writer.wave} lane {writer.lane}"
-    return f"{writer.instruction} at {writer.kernel}+0x{writer.offset:x}, {place}"
-
-
 def _writer_lines(array: ArrayDiff) -> Iterator[str]:
     if array.writer is None:
         yield _line("writer", "none in the emulator: nothing was stored there, or it was not asked for")
@@ -212,10 +205,8 @@ def provenance_lines(found: Provenance) -> Iterator[str]:
         yield from wrap(f"device: {', '.join(f'{key} {value}' for key, value in found.device.items() if value)}")
     model = f"model {found.model} ({found.model_digest})"
     yield from wrap(f"the emulator's bits, under {model}: {counted_instructions(found.instructions)}")
-    for level in dict.fromkeys(found.rules.values()):
-        names = [name for name, its in found.rules.items() if its == level]
-        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-        yield from wrap(f"rest on {counted(len(names), f'{level} rule')}: {', '.join(names[:3])}{more}", "  ")
+    for text in rule_texts(found.rules):
+        yield from wrap(f"rest on {text}", "  ")
 
 
 def _by_digest(code: dict[str, str]) -> dict[str, str]:
@@ -334,8 +325,7 @@ def _writer_document(array: ArrayDiff) -> dict[str, Any] | None:
     w, store = array.writer, array.store
     if w is None:
         return None
-    document: dict[str, Any] = {"workgroup": list(w.workgroup), "wave": w.wave, "lane": w.lane}
-    document |= {"kernel": w.kernel, "offset": w.offset, "pc": w.pc, "instruction": w.instruction}
+    document = writer_document(w)
     if store is not None:
         inputs = {name: hex(value) for name, value in store.inputs(w.lane).items()}
         document |= {"text": store.text, "register": store.register(array.byte), "inputs": inputs}

@@ -18,9 +18,9 @@ from golden.diff_report import (
     inputs_text,
     inside_lines,
     sampled,
-    writer_text,
 )
 from golden.provenance import Provenance
+from golden.report import writer_text
 
 ROWS = 40  # of the table of differences
 COMPARISONS = 64  # shown in full

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from emu.dispatch import Watch
 from gfx950.evidence import counted as counted_instructions
 from gfx950.terminal import wrap
 from golden.check import CaseResult, Finding, sides_of
@@ -48,9 +49,7 @@ def _difference_lines(finding: Finding, difference: Difference) -> Iterator[str]
     if difference.pattern:
         yield f"pattern {difference.pattern}"
     if finding.writer is not None:
-        w = finding.writer
-        place = f"workgroup {w.workgroup} wave {w.wave} lane {w.lane}"
-        yield f"writer  {w.instruction} at {w.kernel}+0x{w.offset:x}, {place}"
+        yield f"writer  {writer_text(finding.writer)}"
     elif finding.kind == "source-machine":
         yield "writer  none: the machine code never writes it"
 
@@ -59,13 +58,22 @@ def evidence_lines(kernel: str, evidence: RecordedEvidence) -> Iterator[str]:
     """What the bits rest on: the instructions counted, then the rules below `spec`, a level a line, the first few by
     name."""
     yield from wrap(counted_instructions(evidence.instructions))
-    for level in dict.fromkeys(evidence.rules.values()):
-        names = [name for name, its in evidence.rules.items() if its == level]
-        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-        rules = counted(len(names), f"{level} rule")
-        yield from wrap(f"the bits rest on {rules}: {', '.join(names[:3])}{more}")
+    for text in rule_texts(evidence.rules):
+        yield from wrap(f"the bits rest on {text}")
     if evidence.rules:
         yield f"`gfx950 evidence {kernel}` lists them all"
+
+
+def rule_texts(rules: Mapping[str, str]) -> Iterator[str]:
+    """The rules of each level, counted, the first few by name. rules: the level by the rule's name."""
+    for level in dict.fromkeys(rules.values()):
+        names = [name for name, its in rules.items() if its == level]
+        yield f"{counted(len(names), f'{level} rule')}: {first_few(names)}"
+
+
+def first_few(names: Sequence[str]) -> str:
+    """`a, b, c and 4 more`."""
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def change_lines(results: Sequence[CaseResult]) -> Iterator[str]:
@@ -75,12 +83,24 @@ def change_lines(results: Sequence[CaseResult]) -> Iterator[str]:
         cases.setdefault(tuple(result.evidence_changes), []).append(result.case)
     for changes, names in cases.items():
         if changes:
-            first = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-            yield from wrap(f"note: what the bits of {first} rest on is not what their goldens say:")
+            yield from wrap(f"note: what the bits of {first_few(names)} rest on is not what their goldens say:")
             for change in changes[:SHOWN]:
                 yield from wrap(change, "  ")
             if len(changes) > SHOWN:
                 yield f"  and {len(changes) - SHOWN} more"
+
+
+def writer_text(writer: Watch) -> str:
+    """Who wrote an element."""
+    place = f"workgroup {writer.workgroup} wave {writer.wave} lane {writer.lane}"
+    return f"{writer.instruction} at {writer.kernel}+0x{writer.offset:x}, {place}"
+
+
+def writer_document(writer: Watch) -> dict[str, Any]:
+    """The same for a JSON document."""
+    place = {"workgroup": list(writer.workgroup), "wave": writer.wave, "lane": writer.lane}
+    where = {"kernel": writer.kernel, "offset": writer.offset, "pc": writer.pc}
+    return place | where | {"instruction": writer.instruction}
 
 
 def counted(number: int, noun: str) -> str:
@@ -118,6 +138,5 @@ def _finding_document(finding: Finding) -> dict[str, Any]:
             "pattern": d.pattern,
         }
     if w is not None:
-        place = {"workgroup": list(w.workgroup), "wave": w.wave, "lane": w.lane}
-        document["writer"] = place | {"kernel": w.kernel, "offset": w.offset, "pc": w.pc, "instruction": w.instruction}
+        document["writer"] = writer_document(w)
     return document

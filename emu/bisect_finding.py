@@ -105,6 +105,8 @@ class Finding:
         if self.kind == "load":
             lane = next((lane for lane in sorted(first) if lane in self.addresses), min(self.addresses, default=0))
             lines.append(f"  it loads: look at who wrote {self._memory(lane)} (lane {lane})")
+            if "atomic" in self.instruction or "_rtn_" in self.instruction:
+                lines.append("  an atomic gives what was there when its turn came: another order of waves is no fault")
         if self.kind == "instruction" and self.in_lds:
             lines.append("  what it reads in LDS is the same in both before it")
         if self.kind == "branch":

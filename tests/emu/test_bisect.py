@@ -14,6 +14,7 @@ from llvm_tools import compiled, linked
 
 from emu.bisect import find_first_difference
 from emu.bisect_compare import Base, differences
+from emu.bisect_finding import Finding
 from emu.bisect_trace import Trace
 from emu.code_object import load
 from emu.dispatch import RunOptions
@@ -387,6 +388,20 @@ def test_a_chip_that_is_wrong_now_and_then_accuses_no_instruction(launch):
     assert "no instruction can be named: the runs do not part at the same place each time" in str(finding)
     with stand_in(faults=[always]):
         assert find_first_difference(job, point.workgroup, point.wave, RunOptions(engine="device")).point == point
+
+
+@pytest.mark.parametrize(
+    ("instruction", "said"),
+    [
+        ("global_atomic_add v2, v2, v3, s[4:5] sc0", True),
+        ("ds_add_rtn_u32 v1, v2, v3", True),
+        ("global_load_dword v2, v3, s[4:5]", False),
+        ("ds_read_b32 v1, v2", False),
+    ],
+)
+def test_an_atomic_s_order_is_no_fault(instruction, said):
+    finding = Finding("load", (0, 0, 0), 0, 9, 4, 3, Point(8), instruction)
+    assert ("another order of waves is no fault" in str(finding)) == said
 
 
 def test_a_right_chip_behind_hip():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -139,10 +140,10 @@ def draws(number: int, used: set[tuple[str, int]]) -> Iterator[Drawn]:
     """The attempts at a fault, for as long as one is asked for; instructions that are used already are left out."""
     kind, pattern, of = KINDS[number % len(KINDS)]
     names = [list(LAUNCHES)[(number * 7 + n) % len(LAUNCHES)] for n in range(len(LAUNCHES))]
-    having = [name for name in names if _choices(name, pattern, of, used)]
-    for attempt in range(ATTEMPTS if having else 0):
+    having = (name for name in names if _choices(name, pattern, of, used))
+    places = (name for name in having for _ in range(IN_ONE_LAUNCH))
+    for attempt, name in enumerate(itertools.islice(places, ATTEMPTS)):
         pick = iter(integers(f"fault {number}.{attempt}", 8, 0, 1 << 30).tolist())
-        name = having[attempt // IN_ONE_LAUNCH % len(having)]
         subject, runs, ahead = launch(name)
         choices = _choices(name, pattern, of, used)
         offset, register = choices[next(pick) % len(choices)]

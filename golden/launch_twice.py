@@ -71,9 +71,9 @@ class Twice:
 
         An emulator in the device's place runs the launch in several orders of its waves, up to the first difference.
         """
-        emulated = self._run(self.emulated)
+        emulated, _ = self._run(self.emulated)
         for order in ORDERS if self.device.kind == "emulator" else (USUAL,):
-            found = self._run(self.there, order)
+            found, _ = self._run(self.there, order)
             report = self._report(emulated, found, order)
             if report:
                 break
@@ -89,8 +89,10 @@ class Twice:
         more = [f"and {len(said) - SHOWN} more arguments differ"] if len(said) > SHOWN else []
         return "\n".join(said[:SHOWN] + more)
 
-    def _run(self, kernel: LaunchableKernel, order: Order = USUAL, watch: tuple[int, int] | None = None) -> Any:
-        """The arguments after a run, or with watch, an argument's number and a byte of it, who wrote that last."""
+    def _run(
+        self, kernel: LaunchableKernel, order: Order = USUAL, watch: tuple[int, int] | None = None
+    ) -> tuple[list[Any], Watch | None]:
+        """The arguments after a run, and who last wrote what was watched: an argument's number and a byte of it."""
         options = kernel.module.device.options
         copies = copied(self.arguments, options.engine == "device")
         watched = None if watch is None else (copies[watch[0]], watch[1])
@@ -101,7 +103,7 @@ class Twice:
             if order.text:
                 error.add_note(f"in another order of waves and workgroups ({order.text}); in the usual one all is well")
             raise
-        return copies if watch is None else report.watch
+        return copies, report.watch
 
     def _unequal(self, number: int, emulated: object, found: object, order: Order) -> str:
         """How an argument differs between the two runs, and who wrote it."""
@@ -114,11 +116,12 @@ class Twice:
         if unlike is None or unlike.difference is None:
             return unlike.report if unlike else ""
         watch = number, unlike.difference.byte
-        writer: Watch | None = self._run(self.emulated, watch=watch)
+        _, writer = self._run(self.emulated, watch=watch)
         report = unlike.report if writer is None else unlike.report_if_written
         lines = [report, _writer_text("writer", writer)]
         if order.text:
-            lines.append(_writer_text("in other", self._run(self.there, order, watch)))
+            _, other = self._run(self.there, order, watch)
+            lines.append(_writer_text("in other", other))
         return "\n".join(lines)
 
 

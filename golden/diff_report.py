@@ -54,10 +54,6 @@ def _wrapped(line: str) -> list[str]:
 
 def inside_lines(found: Comparison) -> Iterator[str]:
     """The first wrong instruction and the registers at a point, where they were looked for."""
-    if found.not_inside:
-        head, *more = found.not_inside.splitlines()
-        yield f"[first wrong] not found: {head}"
-        yield from (line.strip() for line in more)
     if found.first_wrong is not None:
         first = found.first_wrong
         yield f"[first wrong] {launch_text(first.launch)}"
@@ -73,6 +69,10 @@ def inside_lines(found: Comparison) -> Iterator[str]:
         yield from map(str, differences[:SHOWN])
         if len(differences) > SHOWN:
             yield f"and {len(differences) - SHOWN} more"
+    if found.not_inside:
+        head, *lines = found.not_inside.splitlines()
+        yield f"[not looked into] {head}"
+        yield from (line.strip() for line in lines)
 
 
 def through_text(load: Finding) -> str:

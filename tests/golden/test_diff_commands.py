@@ -44,11 +44,12 @@ def files(folder):
 
 def test_a_point_that_is_no_instruction_s_does_not_lose_the_comparison(gfx950, folder):
     with stand_in(faults=[fault()]):
-        code, out, err = gfx950("diff", *LAUNCH, "--registers", f"{ADD + 2:#x}", "--html", "report.html")
+        code, out, err = gfx950("diff", *LAUNCH, "--bisect", "--registers", f"{ADD + 2:#x}", "--html", "report.html")
     assert (code, err) == (1, "wrote report.html\n")
     text = " ".join(out.split())
     assert "[arg0] 16 of 1024 elements (f32) differ" in text
-    assert "[first wrong] not found: wave 0 of workgroup (0, 0, 0), which wrote the wrong element, does not run" in text
+    assert text.count(f"at offset {ADD:#x}, occurrence 1") == 1, "what was found before stands too"
+    assert "[not looked into] wave 0 of workgroup (0, 0, 0), which wrote the wrong element, does not run" in text
     assert "to do: `gfx950 disasm` lists the instructions" in text
     assert "does not run an instruction at offset" in (folder / "report.html").read_text()
 

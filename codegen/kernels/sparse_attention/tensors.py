@@ -45,8 +45,8 @@ def check_tensor(
     if tensor.device.type != "cpu" or tensor.layout is not torch.strided:
         raise TypeError(f"{name} is a {tensor.layout} tensor on {tensor.device}; pass a dense one on the CPU: .cpu()")
     if tensor.dtype not in dtypes:
-        why = _OTHER_FP8.get(_name(tensor.dtype))
-        raise TypeError(f"{name} is {_name(tensor.dtype)}{f', {why}' if why else ''}; expected {_names(dtypes)}")
+        other = _OTHER_FP8.get(_name(tensor.dtype))
+        raise TypeError(f"{name} is {_name(tensor.dtype)}{f', {other}' if other else ''}; expected {_names(dtypes)}")
     got = tuple(tensor.shape)
     if shape is not None and not _fits(got, shape):
         raise ValueError(f"{name} has shape {got}; expected {shape_text(shape)}{f': {why}' if why else ''}")

@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from codegen.kernel_package import Watchpoint
 from emu.bisect import Finding, _Search, find_first_difference
 from emu.bisect_compare import Difference
@@ -20,7 +18,7 @@ from emu.errors import LaunchError
 from emu.geometry import Geometry
 from emu.instrument import Point
 from emu.instrument_run import Job, run
-from golden.diff import ArrayDiff, CaseSubject, Comparison, FileSubject, Plan, Subject
+from golden.diff import ArrayDiff, CaseSubject, Comparison, FileSubject, Plan, Subject, copied
 from golden.memory_writers import writers_before
 
 MOST_WAVES = 12  # that a wrong value is followed through
@@ -206,16 +204,7 @@ def _recorded(code: bytes) -> Iterator[list[tuple[Job | None, Watch | None]]]:
 
 def _kept(arguments: Any) -> Any:
     """Copies of the arrays among the arguments; one given twice stays one."""
-    copies: dict[int, Any] = {}
-
-    def kept(value: Any) -> Any:
-        if not isinstance(value, np.ndarray):
-            return value
-        if id(value) not in copies:
-            copies[id(value)] = np.array(value, order="C")
-            copies[id(value)].flags.writeable = value.flags.writeable
-        return copies[id(value)]
-
     if isinstance(arguments, dict):
-        return {name: kept(value) for name, value in arguments.items()}
-    return [kept(value) for value in arguments]
+        return dict(zip(arguments, _kept(arguments.values()), strict=True))
+    copies = {id(value): copied(value) for value in arguments}
+    return [copies[id(value)] for value in arguments]

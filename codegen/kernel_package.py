@@ -85,13 +85,20 @@ def kernel_package(name: str) -> KernelPackage:
     return package
 
 
+def chosen_cases(package: KernelPackage, cases: Sequence[str]) -> list[str]:
+    """These cases, or all where there are none. Raises ValueError with the nearest names when one does not exist."""
+    for case in cases:
+        if case not in package.cases:
+            near = difflib.get_close_matches(case, package.cases, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise ValueError(f"{package.name} has no case {case!r}; there are: {', '.join(package.cases)}{hint}")
+    return list(cases or package.cases)
+
+
 def case_inputs(package: KernelPackage, case: str) -> Any:
     """The inputs of a case. Raises ValueError with the nearest names when there is no such case."""
-    if case not in package.cases:
-        near = difflib.get_close_matches(case, package.cases, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise ValueError(f"{package.name} has no case {case!r}; there are: {', '.join(package.cases)}{hint}")
-    return package.build(case)
+    (chosen,) = chosen_cases(package, [case])
+    return package.build(chosen)
 
 
 def bytes_of(array: Array) -> NDArray[np.uint8]:

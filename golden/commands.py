@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from codegen.kernel_package import KernelPackage, case_inputs, kernel_names, kernel_package
+from codegen.kernel_package import KernelPackage, case_inputs, chosen_cases, kernel_names, kernel_package
 from emu.commands import refuse_below
 from emu.dispatch import RunOptions
 from emu.engines import ENGINES
@@ -39,13 +39,6 @@ home_option = click.option(
 
 def _options(engine: str = "host", threads: int | None = None) -> RunOptions:
     return RunOptions(engine=engine, threads=threads or os.cpu_count() or 1)
-
-
-def _chosen(package: KernelPackage, cases: Sequence[str]) -> list[str]:
-    for case in cases:
-        if case not in package.cases:
-            case_inputs(package, case)  # raises with the nearest names
-    return list(cases) or list(package.cases)
 
 
 def _print(lines: Iterable[str]) -> None:
@@ -91,7 +84,7 @@ def check(
         found, question = kernel_evidence(kernel), f"`gfx950 evidence {kernel}`"
         refuse_below(Evidence[require], kernel, found, "so it was not run", question, own_rules(kernel))
     options = _options(engine, threads)
-    chosen = _chosen(package, cases)
+    chosen = chosen_cases(package, cases)
     start = time.perf_counter()
     results = []
     for result in check_cases(package, chosen, options, home, options.threads):
@@ -165,7 +158,7 @@ def check_goldens(kernel: str, cases: tuple[str, ...], as_json: bool, home: Path
     """
     package = kernel_package(kernel)
     results = []
-    for case in _chosen(package, cases):
+    for case in chosen_cases(package, cases):
         results.append(_check_golden(package, case, home))
         if not as_json:
             _print(case_lines(results[-1], "source = golden"))
@@ -200,7 +193,7 @@ def record_goldens(kernel: str, cases: tuple[str, ...], home: Path) -> None:
     if os.environ.get("CI"):
         raise click.UsageError("goldens are recorded by hand and reviewed: CI never writes them")
     package = kernel_package(kernel)
-    written = [_record(package, case, home) for case in _chosen(package, cases)]
+    written = [_record(package, case, home) for case in chosen_cases(package, cases)]
     _print(change_lines([result for _, result in written]))
     _warn_of_unused(package, home)
     sys.exit(1 if "REFUSED" in [state for state, _ in written] else 0)

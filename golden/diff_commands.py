@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from codegen.kernel_package import case_inputs, kernel_names, kernel_package
+from codegen.kernel_package import chosen_cases, kernel_names, kernel_package
 from emu.commands import run as run_command
 from emu.engines import ENGINES
 from gfx950 import terminal
@@ -246,10 +246,7 @@ def _cases(name: str, cases: tuple[str, ...]) -> list[Callable[[], Subject]]:
     from golden.diff import CaseSubject
 
     package = kernel_package(name)
-    for case in cases:
-        if case not in package.cases:
-            case_inputs(package, case)  # raises with the nearest names
-    return [lambda case=case: CaseSubject(package, case) for case in cases or package.cases]  # type: ignore[misc]
+    return [lambda case=case: CaseSubject(package, case) for case in chosen_cases(package, cases)]  # type: ignore[misc]
 
 
 def _file(path: str, formats: dict[str, str], linked: bool, more: dict[str, Any]) -> Subject:

@@ -167,7 +167,7 @@ def run(
     if require is not None and engine == "device":
         raise click.UsageError("--require is about the rules of this emulator; the bits of a device are its own")
     options = RunOptions(engine, threads, model, quantum=quantum, seed=seed, order=order, step_limit=limit)
-    geometry = _geometry(grid, items, block)
+    geometry = launch_geometry(grid, items, block)
     module = Device(options).load(code_object)
     kernel = module.code.kernel(kernel_name)
     arguments = [parse_argument(text) for text in texts]
@@ -193,7 +193,7 @@ def run(
         terminal.show_text(line)
 
 
-def _geometry(grid: tuple[int, ...] | None, items: tuple[int, ...] | None, block: tuple[int, ...]) -> Geometry:
+def launch_geometry(grid: tuple[int, ...] | None, items: tuple[int, ...] | None, block: tuple[int, ...]) -> Geometry:
     """The geometry of --grid or --items; a usage error for both and for neither."""
     from emu.geometry import Geometry
 

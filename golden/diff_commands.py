@@ -250,13 +250,13 @@ def _cases(name: str, cases: tuple[str, ...]) -> list[Callable[[], Subject]]:
 
 
 def _file(path: str, formats: dict[str, str], linked: bool, more: dict[str, Any]) -> Subject:
-    from emu.commands import _geometry
+    from emu.commands import launch_geometry
     from emu.run_arguments import check_arguments, parse_argument
     from golden.diff import FileSubject
 
     if more["block"] is None:
         raise click.UsageError("a FILE needs --block, the threads of a workgroup")
-    geometry = _geometry(more["grid"], more["items"], more["block"])
+    geometry = launch_geometry(more["grid"], more["items"], more["block"])
     arguments = [parse_argument(text) for text in more["texts"]]
     subject = FileSubject(
         Path(path).read_bytes(),

@@ -76,6 +76,16 @@ class Watch:
     kernel: str
     offset: int
 
+    @property
+    def store(self) -> str:
+        """The instruction in words."""
+        return f"{self.instruction} at {self.kernel}+0x{self.offset:x}"
+
+    @property
+    def place(self) -> str:
+        """Who ran it, in words."""
+        return f"workgroup {self.workgroup} wave {self.wave} lane {self.lane}"
+
 
 @dataclass(frozen=True)
 class RunOptions:

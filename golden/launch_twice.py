@@ -129,8 +129,7 @@ def _writer_text(label: str, writer: Watch | None) -> str:
     """label: at most 9 characters."""
     if writer is None:
         return f"  {label:<9} none on the emulator"
-    place = f"workgroup {writer.workgroup} wave {writer.wave} lane {writer.lane}"
-    return f"  {label:<9} {writer.instruction} at {writer.kernel}+0x{writer.offset:x},\n            {place}"
+    return f"  {label:<9} {writer.store},\n            {writer.place}"
 
 
 # ---- arguments -------------------------------------------------------------------------------------------------------

@@ -92,8 +92,7 @@ def change_lines(results: Sequence[CaseResult]) -> Iterator[str]:
 
 def writer_text(writer: Watch) -> str:
     """Who wrote an element."""
-    place = f"workgroup {writer.workgroup} wave {writer.wave} lane {writer.lane}"
-    return f"{writer.instruction} at {writer.kernel}+0x{writer.offset:x}, {place}"
+    return f"{writer.store}, {writer.place}"
 
 
 def writer_document(writer: Watch) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from emu.bisect_finding import Finding
 from emu.bisect_search import Search, WrongMemory, observed
-from emu.bisect_trace import StoreAt, Trace
+from emu.bisect_trace import StoreAt, Trace, works_alone
 from emu.dispatch import RunOptions
 from emu.errors import LaunchError
 from emu.geometry import Dimensions
@@ -49,7 +49,7 @@ def find_first_difference(
     chosen = reference or RunOptions()
     if chosen.engine == "device":
         raise LaunchError("the reference runs on a device", expected="an engine of the emulator as the reference")
-    trace = Trace(workgroup, wave)
+    trace = Trace(workgroup, wave, works_alone(job.code, job.kernel))
     run(job, None, observed(chosen, trace))
     if not trace.offsets:
         raise LaunchError(f"workgroup {workgroup} has no wave {wave}, or it never ran", kernel=job.kernel)

@@ -9,7 +9,7 @@ import numpy as np
 
 from emu.bisect_compare import ACCUMULATORS, Base, Difference, differences, pointer_base
 from emu.bisect_finding import Finding
-from emu.bisect_trace import LastStores, Loads, StoreAt, Trace
+from emu.bisect_trace import LastStores, Loads, StoreAt, Trace, works_alone
 from emu.dispatch import RunOptions
 from emu.geometry import Dimensions
 from emu.instrument import Point
@@ -160,7 +160,7 @@ class Search:
 
     def trace_of(self, workgroup: Dimensions, wave: int) -> Trace:
         """What another wave does."""
-        trace = Trace(workgroup, wave)
+        trace = Trace(workgroup, wave, works_alone(self.job.code, self.job.kernel))
         run(self.job, None, self._observed(trace))
         return trace
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,16 +14,18 @@ import numpy.typing as npt
 
 from emu.geometry import Dimensions
 from emu.instrument import Point
-from emu.instrument_registers import launched_sgprs
+from emu.instrument_registers import launched_sgprs, linked_code, usage
 from emu.observers import Observer
 from emu.wave import Wave
 from gfx950.isa.encoding import Decoded
 from gfx950.isa.operand_codes import EXEC
+from gfx950.isa.text import instruction_text
 from gfx950.lanes import LANES
 
 if TYPE_CHECKING:
     from emu.numpy_machine import RunningWave
 
+_COMMUNICATES = re.compile(r"_atomic|^buffer_inv|^buffer_wbl2|^s_dcache|^s_sleep|\bsc1\b")
 NEVER = (1 << 62) - 1
 AT_LAUNCH = -1
 VECTOR_REGISTERS, SCALAR_REGISTERS = 512, 128
@@ -41,13 +45,28 @@ class Written:
     scc: bool
 
 
+@functools.lru_cache(maxsize=64)
+def works_alone(code: bytes, kernel: str) -> bool:
+    """Whether no workgroup of a kernel can wait for another or take anything from it: by its instructions.
+
+    A word from another workgroup of the same launch comes by an atomic, or past the caches: by a load that says so
+    (SC1) or after they are invalidated. Whatever else is read is a race, and may be anything.
+    """
+    loaded, chosen = linked_code(code, kernel)
+    run = loaded.code_of(chosen)
+    starts = (at for at in usage(code, kernel).starts if run.address <= at < run.address + len(run.data))
+    return not any(_COMMUNICATES.search(instruction_text(run.data, run.address, at)) for at in starts)
+
+
 @dataclass
 class Trace(Observer):
-    """Records one wave of a run on the numpy engine. offsets: of its instructions from the kernel's first one, in the
-    order they ran. stores: which of them stored to memory that others see."""
+    """Records one wave of a run on the numpy engine. alone: all waves of other workgroups end at once, after their
+    first instruction; for a kernel of which `works_alone` holds. offsets: of its instructions from the kernel's first
+    one, in the order they ran. stores: which of them stored to memory that others see."""
 
     workgroup: Dimensions
     wave: int
+    alone: bool = False
     offsets: list[int] = field(default_factory=list)
     stores: list[int] = field(default_factory=list)
     pointers: list[int] = field(default_factory=list)
@@ -57,6 +76,8 @@ class Trace(Observer):
 
     def before(self, one: RunningWave, decoded: Decoded) -> None:
         """Notes the instruction; at the first one, has the wave tell of its writes."""
+        if self.alone and one.workgroup != self.workgroup:
+            one.status = "end"
         if (one.workgroup, one.index) != (self.workgroup, self.wave):
             return
         if not self.offsets:

@@ -15,7 +15,7 @@ from llvm_tools import compiled, linked
 from emu.bisect import find_first_difference
 from emu.bisect_compare import Base, differences
 from emu.bisect_finding import Finding
-from emu.bisect_trace import Trace
+from emu.bisect_trace import Trace, works_alone
 from emu.code_object import load
 from emu.dispatch import RunOptions
 from emu.errors import LaunchError, NoProgress
@@ -416,3 +416,34 @@ def test_the_low_bits_of_addresses_can_be_chosen():
     assert [place.address & 0xFFFF_FFFF for place in moved.places] == [0x123400, 0xFFFF_FF00]
     assert np.array_equal(plain.arrays[0], moved.arrays[0])
     assert plain.arrays[0].any()
+
+
+@pytest.mark.parametrize("name", ["loops", "shared", "places", "calls", "only_x"])
+def test_a_trace_of_one_workgroup_alone(name):
+    job = jobs()[name]
+    assert works_alone(job.code, job.kernel)
+    where = (0, 0, 1) if name == "only_x" else (1, 0, 0)
+    whole, alone = Trace(where, 1), Trace(where, 1, alone=True)
+    reports = [run(job, None, RunOptions(engine="numpy", observers=(trace,))).report for trace in (whole, alone)]
+    assert len(alone.offsets) > 5
+    assert (alone.offsets, alone.stores, alone.pointers) == (whole.offsets, whole.stores, whole.pointers)
+    last = len(alone.offsets)
+    for field_name in ("vgprs", "sgprs", "scc"):
+        mine, theirs = (getattr(trace.written(last), field_name) for trace in (alone, whole))
+        assert np.array_equal(mine, theirs)
+    assert reports[1].instructions < 0.7 * reports[0].instructions
+
+
+@pytest.mark.parametrize(
+    ("line", "alone"),
+    [
+        ("global_load_dword v3, v2, s[4:5] sc0", True),
+        ("ds_add_u32 v2, v3", True),
+        ("global_load_dword v3, v2, s[4:5] sc0 sc1", False),
+        ("global_atomic_add v2, v3, s[4:5]", False),
+        ("buffer_inv sc1", False),
+        ("s_sleep 1", False),
+    ],
+)
+def test_kernels_whose_workgroups_may_wait_for_each_other(line, alone):
+    assert works_alone(assembly_kernel("k", f"{line}\n s_endpgm"), "k") == alone

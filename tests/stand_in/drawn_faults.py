@@ -141,7 +141,7 @@ def draws(number: int, used: set[tuple[str, int]]) -> Iterator[Drawn]:
     kind, pattern, of = KINDS[number % len(KINDS)]
     names = [list(LAUNCHES)[(number * 7 + n) % len(LAUNCHES)] for n in range(len(LAUNCHES))]
     having = (name for name in names if _choices(name, pattern, of, used))
-    places = (name for name in having for _ in range(IN_ONE_LAUNCH))
+    places = (name for name in itertools.cycle(having) for _ in range(IN_ONE_LAUNCH))
     for attempt, name in enumerate(itertools.islice(places, ATTEMPTS)):
         pick = iter(integers(f"fault {number}.{attempt}", 8, 0, 1 << 30).tolist())
         subject, runs, ahead = launch(name)

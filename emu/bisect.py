@@ -14,19 +14,17 @@ from __future__ import annotations
 import numpy as np
 
 from emu.bisect_finding import Finding
-from emu.bisect_search import Search, WrongMemory, observed
-from emu.bisect_trace import StoreAt, Trace, works_alone
+from emu.bisect_search import Search, WrongMemory, traced
+from emu.bisect_trace import StoreAt, Trace
 from emu.dispatch import RunOptions
 from emu.errors import LaunchError
 from emu.geometry import Dimensions
-from emu.instrument_run import Job, run
+from emu.instrument_run import Job
 
-__all__ = ["Finding", "Search", "find_first_difference"]
+__all__ = ["Finding", "find_first_difference"]
 
 PROBED_STORES = 16  # where differences are looked for when there is none at the end
 LOOKED_INTO = 12  # stores of wrong bytes
-
-_Search = Search
 
 
 def find_first_difference(
@@ -49,8 +47,7 @@ def find_first_difference(
     chosen = reference or RunOptions()
     if chosen.engine == "device":
         raise LaunchError("the reference runs on a device", expected="an engine of the emulator as the reference")
-    trace = Trace(workgroup, wave, works_alone(job.code, job.kernel))
-    run(job, None, observed(chosen, trace))
+    trace = traced(job, workgroup, wave, chosen)
     if not trace.offsets:
         raise LaunchError(f"workgroup {workgroup} has no wave {wave}, or it never ran", kernel=job.kernel)
     search = Search(job, trace, chosen, suspect)

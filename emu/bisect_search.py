@@ -34,6 +34,13 @@ def observed(how: RunOptions, observer: Observer) -> RunOptions:
     return replace(how, engine="numpy", threads=1, observers=(observer,))
 
 
+def traced(job: Job, workgroup: Dimensions, wave: int, how: RunOptions) -> Trace:
+    """What a wave of a launch does."""
+    trace = Trace(workgroup, wave, works_alone(job.code, job.kernel))
+    run(job, None, observed(how, trace))
+    return trace
+
+
 class Search:
     """The runs of one search, each made once."""
 
@@ -160,9 +167,7 @@ class Search:
 
     def trace_of(self, workgroup: Dimensions, wave: int) -> Trace:
         """What another wave does."""
-        trace = Trace(workgroup, wave, works_alone(self.job.code, self.job.kernel))
-        run(self.job, None, self._observed(trace))
-        return trace
+        return traced(self.job, workgroup, wave, self.reference)
 
     # ---- memory ------------------------------------------------------------------------------------------------------
 

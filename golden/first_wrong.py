@@ -9,15 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from codegen.kernel_package import Watchpoint
-from emu.bisect import Finding, _Search, find_first_difference
+from emu.bisect import Finding, find_first_difference
 from emu.bisect_compare import Difference
-from emu.bisect_search import observed
-from emu.bisect_trace import Trace
+from emu.bisect_search import Search, traced
 from emu.dispatch import LaunchableKernel, RunOptions, RunReport, Watch
 from emu.errors import LaunchError
 from emu.geometry import Geometry
 from emu.instrument import Point
-from emu.instrument_run import Job, run
+from emu.instrument_run import Job
 from golden.diff import ArrayDiff, CaseSubject, Comparison, FileSubject, Plan, Subject, copied
 from golden.memory_writers import writers_before
 
@@ -127,8 +126,7 @@ def registers_at(subject: Subject, plan: Plan, found: Comparison, at: At) -> Reg
     if launch is None:
         return None
     (reference, suspect), w = sides(plan), launch.writer
-    trace = Trace(w.workgroup, w.wave)
-    run(launch.job, None, observed(reference, trace))
+    trace = traced(launch.job, w.workgroup, w.wave, reference)
     index = trace.index(at.offset, at.occurrence)
     if index is None:
         raise LaunchError(
@@ -138,7 +136,7 @@ def registers_at(subject: Subject, plan: Plan, found: Comparison, at: At) -> Reg
             advice="`gfx950 disasm` lists the instructions",
             kernel=w.kernel,
         )
-    search = _Search(launch.job, trace, reference, suspect)
+    search = Search(launch.job, trace, reference, suspect)
     return RegistersAt(launch, trace.point(index), search.compared(index))
 
 

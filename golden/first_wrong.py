@@ -81,8 +81,10 @@ def _followed(launch: WrongLaunch, plan: Plan) -> FirstWrong:
     """The search, from wave to wave: what a load found wrong in memory, another wave may have stored."""
     found = [_bisected(launch, plan)]
     seen: set[Point] = set()
+    reference, _ = sides(plan)
     while found[0].kind == "load" and len(found) < MOST_WAVES:
-        writers = [point for point in writers_before(launch.job, found[0]) if point not in seen][:MOST_WRITERS]
+        earlier_stores = writers_before(launch.job, found[0], reference)
+        writers = [point for point in earlier_stores if point not in seen][:MOST_WRITERS]
         seen.update(writers)
         findings = (_before(launch.job, point, plan) for point in writers)
         earlier = next((one for one in findings if one.kind not in ("none", "memory")), None)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from emu.bisect import Finding
+from emu.bisect_search import observed
 from emu.dispatch import RunOptions
 from emu.geometry import Dimensions
 from emu.instrument import Point
@@ -84,14 +85,14 @@ class MemoryWriters(Observer):
             yield any(bool(np.any((at < w.stop) & (at + size > w.start))) for w in self.wanted)
 
 
-def writers_before(job: Job, finding: Finding) -> list[Point]:
+def writers_before(job: Job, finding: Finding, how: RunOptions) -> list[Point]:
     """The stores that the wrong words of a `load` were last written by, latest first, as points before them; empty
-    where no wave of the launch wrote them."""
+    where no wave of the launch wrote them. how: the emulated run that the finding compares with, orders and model."""
     wanted = list(_wrong_bytes(finding))
     if finding.point is None or not wanted:
         return []
     writers = MemoryWriters(finding.point, wanted, finding.in_lds)
-    run(job, None, RunOptions(engine="numpy", observers=(writers,)))
+    run(job, None, observed(how, writers))
     return list(writers.writers)[::-1]
 
 

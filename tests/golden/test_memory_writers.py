@@ -8,8 +8,10 @@ from diff_kernels import instruction
 from hip_stand_in import Fault, stand_in
 from kernel_builds import compile_c
 
+from emu.dispatch import RunOptions
 from emu.geometry import Geometry
 from emu.run_arguments import RunArgument
+from golden import memory_writers
 from golden.diff import FileSubject, Plan, diff
 from golden.diff_report import inside_lines
 from golden.first_wrong import find_first_wrong
@@ -54,6 +56,17 @@ def test_through_lds_to_another_wave():
     (load,) = first.through
     assert (load.wave, load.in_lds) == (3, True)
     assert "then workgroup (1, 0, 0) wave 3 loads it by `ds_read_b32 " in "\n".join(inside_lines(compared))
+
+
+def test_writers_are_looked_for_in_the_order_of_waves_that_was_asked_for(monkeypatch):
+    offset, register = instruction("v_xor_b32", 0, LDS)
+    own, plan, made = subject(LDS), Plan(options=RunOptions(order="reversed", quantum=2)), []
+    run = memory_writers.run
+    monkeypatch.setattr(memory_writers, "run", lambda job, point, how: made.append(how) or run(job, point, how))
+    with stand_in(faults=[Fault("k", offset, register, bit=9, lane=3, wave=0, workgroup=(1, 0, 0))]):
+        first = find_first_wrong(own, plan, diff(own, plan))
+    assert (first.finding.kind, first.finding.point.offset) == ("instruction", offset)
+    assert [(how.engine, how.order, how.quantum) for how in made] == [("numpy", "reversed", 2)]
 
 
 def test_through_global_memory_to_another_workgroup():
